@@ -1,0 +1,1 @@
+"""Differentially private classifiers for scikit-learn."""
