@@ -1,0 +1,234 @@
+"""Scaling by public bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from sklearn_dpop.preprocessing._base import PublicTransformer
+
+__all__ = ["BoundedScaler"]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+class BoundedScaler(PublicTransformer):
+    r"""Map public bounds of every column to one range, and clip what lies outside.
+
+    With bounds :math:`[l_j, u_j]` of column :math:`j` and the range :math:`[a, b]`,
+
+    .. math:: x_j \mapsto a + (b - a) \, \frac{\min(\max(x_j, l_j), u_j) - l_j}{u_j - l_j} .
+
+    This is the private counterpart of :class:`~sklearn.preprocessing.MinMaxScaler` and
+    :class:`~sklearn.preprocessing.StandardScaler`.  Those learn minima, maxima, means and
+    standard deviations from the records, without noise.  A model trained behind them is
+    not private, whatever its own guarantee: replacing one record moves *every* transformed
+    record, while the guarantee allows for one; and the fitted scaler is published with
+    the pipeline, so that its ``data_max_`` hands out one record's value exactly.  Here the
+    constants are declared, and a row is transformed without looking at any other.
+
+    Parameters
+    ----------
+    bounds : tuple (lower, upper) or mapping
+        Public bounds of the columns, finite, with ``lower < upper``, in the units of `X`.
+        They come from what a column means (a percentage, an age, a sensor's range) or
+        from public data, never from the records.  Either a pair ``(lower, upper)``, each
+        a number for all columns or an array of shape (n_features,); or, for data frames,
+        a mapping from column name to ``(lower, upper)`` that names every column of `X`
+        (it may name others too).
+    feature_range : tuple (a, b), default=(-1, 1)
+        Range of the output, finite, with ``a < b``.
+    clip : bool, default=True
+        Whether values outside their bounds are moved to the nearest bound.  If False they
+        are mapped outside `feature_range`, which then bounds nothing.  How many values were
+        clipped is not reported, since that would tell about the records.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of columns seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns seen in `fit`, if all are strings.
+
+    See Also
+    --------
+    RowNormClipper : Bounds the Euclidean norm of every row.
+
+    Notes
+    -----
+    The transformer is stateless: `transform` works without `fit`.  With ``clip=True`` no
+    output leaves `feature_range`, in floating-point arithmetic and in single precision
+    too.  The declared bounds may be wrong without harm to privacy: records outside them
+    are distorted, records well inside waste range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_dpop.preprocessing import BoundedScaler
+    >>> X = np.array([[25.0, 1200.0], [70.0, 99000.0]])  # age in years, income per year
+    >>> scaler = BoundedScaler(bounds=([0, 0], [100, 50000]))
+    >>> scaler.fit_transform(X)
+    array([[-0.5  , -0.952],
+           [ 0.4  ,  1.   ]])
+
+    By column name, for data frames:
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame(X, columns=["age", "income"])
+    >>> public = {"age": (0, 100), "income": (0, 50000)}
+    >>> scaler = BoundedScaler(public, feature_range=(0, 1)).set_output(transform="pandas")
+    >>> scaler.fit_transform(frame)
+        age  income
+    0  0.25   0.024
+    1  0.70   1.000
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bounds": ["array-like", Mapping],
+        "feature_range": [tuple, list],
+        "clip": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        bounds: tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]],
+        *,
+        feature_range: tuple[float, float] = (-1, 1),
+        clip: bool = True,
+    ) -> None:
+        self.bounds = bounds
+        self.feature_range = feature_range
+        self.clip = clip
+
+    def fit(self, X: Any, y: object = None) -> BoundedScaler:
+        """Check the parameters against the columns of `X`; learn nothing from its values.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            Records.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : BoundedScaler
+            The same object.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, does not fit the columns of `X`, or `X` contains NaN
+            or infinity.
+        """
+        self._check_parameters()
+        records = self._check_records(X, reset=True)
+        _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        _increasing_pair("feature_range", self.feature_range, 1)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Scale `X`.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            Records.
+
+        Returns
+        -------
+        X_new : ndarray or data frame of shape (n_samples, n_features)
+            Scaled records, in single precision if `X` is, else in double.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`.
+        """
+        self._check_parameters()
+        records = self._check_records(X, reset=False)
+        lower, upper = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        a, b = (float(end[0]) for end in _increasing_pair("feature_range", self.feature_range, 1))
+        inside = np.clip(records, lower, upper) if self.clip else records
+        scaled: NDArray[np.floating] = a + (inside - lower) / (upper - lower) * (b - a)
+        scaled = scaled.astype(records.dtype, copy=False)
+        if self.clip:  # rounding may have stepped over the ends
+            np.clip(scaled, *_inner_range(a, b, records.dtype), out=scaled)
+        return scaled
+
+    def _column_names(self, X: Any) -> Sequence[str] | None:
+        fitted = self
+        if not hasattr(self, "n_features_in_"):  # transform without fit: read them from X
+            fitted = BaseEstimator()
+            validate_data(fitted, X, skip_check_array=True)
+        names: Sequence[str] | None = getattr(fitted, "feature_names_in_", None)
+        return names
+
+
+def _bounds_of_columns(
+    bounds: Any, n_features: int, names: Sequence[str] | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the lower and the upper bounds of the columns, each of shape (n_features,)."""
+    if not isinstance(bounds, Mapping):
+        return _increasing_pair("bounds", bounds, n_features)
+    if names is None:
+        raise ValueError(
+            "bounds is a mapping, which needs X to be a data frame whose column names are "
+            "strings. Otherwise pass a pair (lower, upper) of numbers or arrays."
+        )
+    missing = [str(name) for name in names if name not in bounds]
+    if missing:
+        raise ValueError(
+            f"bounds must name every column of X, and there is no default. Missing: {missing}."
+        )
+    ends = [
+        np.concatenate(_increasing_pair(f"bounds[{str(name)!r}]", bounds[name], 1))
+        for name in names
+    ]
+    lower, upper = np.transpose(ends)
+    return lower, upper
+
+
+def _increasing_pair(name: str, value: Any, size: int) -> tuple[FloatArray, FloatArray]:
+    """Return the two ends of `value`, broadcast to (size,); raise unless lower < upper."""
+    try:
+        lower, upper = (np.asarray(end, dtype=np.float64) for end in value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a pair (lower, upper) of numbers. Got {value!r}."
+        ) from None
+    for end in (lower, upper):
+        if end.shape not in ((), (size,)):
+            raise ValueError(
+                f"{name} must be a pair (lower, upper), each a number or of shape ({size},), one "
+                f"number per column. Got shapes {lower.shape} and {upper.shape}."
+            )
+    lower, upper = np.broadcast_to(lower, size), np.broadcast_to(upper, size)
+    with np.errstate(over="ignore", invalid="ignore"):
+        valid = np.isfinite(upper - lower) & (lower < upper)
+    if not valid.all():
+        j = int(np.argmin(valid))
+        where = f" for column {j}" if size > 1 else ""
+        raise ValueError(
+            f"{name} must be finite with lower < upper. "
+            f"Got lower={lower[j]} and upper={upper[j]}{where}."
+        )
+    return lower, upper
+
+
+def _inner_range(a: float, b: float, dtype: np.dtype[Any]) -> tuple[np.floating, np.floating]:
+    """Return the smallest `dtype` number not below `a` and the largest not above `b`."""
+    low, high = dtype.type(a), dtype.type(b)
+    # float(): NumPy 2 would otherwise round a and b to `dtype` before comparing.
+    if float(low) < a:
+        low = np.nextafter(low, dtype.type(np.inf))
+    if float(high) > b:
+        high = np.nextafter(high, dtype.type(-np.inf))
+    if low > high:
+        raise ValueError(f"feature_range must contain a {dtype} number. Got ({a!r}, {b!r}).")
+    return low, high
