@@ -127,9 +127,8 @@ def _clip_dense(X: NDArray[np.floating], norm: float) -> NDArray[np.floating]:
     unit = X / np.where(peak > 0, peak, 1.0)[:, np.newaxis]
     length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
     exceeds, factor = _factors(peak, length, norm, X.shape[1], X.dtype)
-    clipped = X.copy()
-    clipped[exceeds] = unit[exceeds] * factor[exceeds, np.newaxis]
-    return clipped
+    unit *= factor[:, np.newaxis]
+    return np.where(exceeds[:, np.newaxis], unit, X).astype(X.dtype, copy=False)
 
 
 def _clip_csr(X: Any, norm: float) -> Any:
@@ -140,9 +139,9 @@ def _clip_csr(X: Any, norm: float) -> Any:
     unit = X.data / np.where(peak > 0, peak, 1.0)[row]
     length = np.sqrt(np.bincount(row, weights=unit * unit, minlength=n_rows))
     exceeds, factor = _factors(peak, length, norm, n_columns, X.dtype)
+    unit *= factor[row]
     clipped = X.copy()
-    entry = exceeds[row]
-    clipped.data[entry] = unit[entry] * factor[row[entry]]
+    clipped.data[:] = np.where(exceeds[row], unit, X.data)
     return clipped
 
 
