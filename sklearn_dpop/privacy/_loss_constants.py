@@ -25,6 +25,8 @@ class LossConstants:
         certificate needs both; every softplus loss has them with equality.
     margin, temperature : float
         Parameters of the softplus family; 0 and 1 for other losses.
+    weight : float
+        Largest class weight; L1, L2 and L3 already contain it.
     """
 
     name: str
@@ -34,11 +36,16 @@ class LossConstants:
     one_sided: bool = False
     margin: float = 0.0
     temperature: float = 1.0
+    weight: float = 1.0
 
     def scaled(self, weight: float) -> LossConstants:
         """Return the constants of the loss multiplied by at most `weight`."""
         return replace(
-            self, L1=self.L1 * weight, L2=self.L2 * weight, L3=self.L3 * weight
+            self,
+            L1=self.L1 * weight,
+            L2=self.L2 * weight,
+            L3=self.L3 * weight,
+            weight=self.weight * weight,
         )
 
 
