@@ -154,10 +154,10 @@ class BoundedScaler(PublicTransformer):
         records = self._check_records(X, reset=False)
         lower, upper = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
         a, b = (float(end[0]) for end in _increasing_pair("feature_range", self.feature_range, 1))
-        inside = np.clip(records, lower, upper) if self.clip else records
-        scaled: NDArray[np.floating] = a + (inside - lower) / (upper - lower) * (b - a)
-        scaled = scaled.astype(records.dtype, copy=False)
-        if self.clip:  # rounding may have stepped over the ends
+        with np.errstate(over="ignore"):  # a warning would tell about the records
+            scaled: NDArray[np.floating] = a + (records - lower) / (upper - lower) * (b - a)
+            scaled = scaled.astype(records.dtype, copy=False)
+        if self.clip:  # here rather than in X: rounding may step over the ends, too
             np.clip(scaled, *_inner_range(a, b, records.dtype), out=scaled)
         return scaled
 

@@ -177,6 +177,8 @@ def test_transform_needs_no_fit_and_says_nothing_about_clipped_values():
         warnings.simplefilter("error")
         scaled = BoundedScaler(MAPPING).transform(FRAME)
         BoundedScaler((0, 1)).fit_transform(FRAME)
+        BoundedScaler((-1e307, 1e307)).transform([[1.7e308, -1.7e308]])
+        BoundedScaler((0, 1e-30)).transform(np.array([[3e38]], dtype=np.float32))
         make_pipeline(BoundedScaler((0, 1))).transform(FRAME)
     assert scaled.shape == (3, 3)
     with pytest.raises(NotFittedError):
@@ -289,7 +291,7 @@ def test_nullable_missing_values_are_refused():
 @pytest.mark.parametrize("method", ["fit", "transform"])
 def test_sparse_input_is_refused(method):
     with pytest.raises(TypeError, match="dense data is required"):
-        getattr(BoundedScaler((0, 1)), method)(sparse.eye_array(3, format="csr"))
+        getattr(BoundedScaler((0, 1)), method)(sparse.csr_array(np.eye(3)))
 
 
 def test_another_number_of_columns_is_refused_after_fit():
