@@ -262,7 +262,8 @@ def dominating_distribution(
     :math:`H_{P,Q}(1/x) = 1 - 1/x + H_{Q,P}(x)/x`, and the profile bounds it at the grid points
     :math:`x = e^{\varepsilon}` in both orders.  The piecewise linear curve through the
     bounds, constant beyond the last of them, is the curve of a discrete distribution, which
-    dominates by Theorem 3.2 of [1]_ and composes by Theorem 10 of [2]_.
+    dominates the release [1]_; products of dominating pairs dominate compositions (Theorem 10
+    of [2]_).
 
     Parameters
     ----------

@@ -368,6 +368,59 @@ def test_masses_that_underflow_are_charged():
     assert single.delta(0.02 * (1 - 1e-15)) >= exact_delta(single, 0.02 * (1 - 1e-15))
 
 
+def test_deltas_that_underflow_are_not_zero():
+    # exp(-1000) is no double, and is no zero either.
+    base = dominating_distribution(
+        lambda e: np.full(e.shape, -1000.0), eps_min=800.0, eps_max=800.0, step=800.0
+    )
+    assert base.epsilon(0.0) == math.inf
+    assert base.probs[0] > 0.0  # exp(-800)
+    # The mass of the largest of 2000 losses is about exp(-1376).
+    assert optimal_composition_delta(0.01, 0.0, 2000, 19.995) > 0.0
+
+
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize("step", [0.003, 0.25, 2.0])
+@mp.workdps(250)
+def test_masses_are_those_of_the_chords_rounded_up(step, start):
+    index = np.arange(start, 40)
+    delta = np.exp(gaussian_log_delta(min(20 * step, 4.0))(index * step))
+    kept, probs, mirrored, infinity = _composition._connect_the_dots(index, step, delta)
+    # The curve's change of slope at x is the mass over x, by mpmath on the same deltas.
+    assert infinity == delta[-1]
+    losses = [to_mpf(step) * int(i) for i in index[kept]]
+    x = [mp.exp(-loss) for loss in reversed(losses)] + [mp.exp(loss) for loss in losses]
+    y = [to_mpf(d) for d in delta[kept]]
+    y = [1 - 1 / b + d / b for b, d in zip(x[len(y) :], y, strict=True)][::-1] + y
+    if start == 0:
+        del x[len(kept)], y[len(kept)]
+    masses = np.concatenate((mirrored[::-1][: len(x) - len(kept)], probs))
+    slopes = [mp.mpf(0)] * (len(x) + 1)
+    slopes[0] = (y[0] - 1) / x[0]
+    for i in range(1, len(x)):
+        slopes[i] = (y[i] - y[i - 1]) / (x[i] - x[i - 1])
+    for i, mass in enumerate(masses):
+        exact = x[i] * (slopes[i + 1] - slopes[i])
+        assert exact <= mass <= exact * (1 + 1e-10)
+
+
+def test_profile_is_evaluated_under_the_exact_grid_points():
+    # delta decreases: a grid point rounded up would be charged too small a delta.
+    seen = []
+
+    def log_delta(epsilon):
+        seen.extend(epsilon)
+        return -epsilon
+
+    dominating_distribution(log_delta, eps_min=0.0, eps_max=30.0, step=0.1)
+    for index, epsilon in enumerate(seen):
+        assert (
+            Fraction(epsilon)
+            <= Fraction(0.1) * index
+            <= Fraction(epsilon) * (1 + Fraction(1, 10**15))
+        )
+
+
 @pytest.mark.parametrize("index", [1, 3, 10**6 + 1, 2**26 - 1, 2**27 + 1, 2**40 + 1])
 def test_losses_are_exact_products(index):
     # Just under the loss, the curve is the rounding error of its product.
