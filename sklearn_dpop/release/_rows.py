@@ -18,10 +18,10 @@ __all__ = ["Block", "clip_scales", "load", "partition", "row_norms"]
 
 Matrix: TypeAlias = Any  # ndarray (or memmap), csr_matrix or csr_array, float32 or float64
 
-# Long enough that the interpreter lock changes hands rarely (below 1 MiB two threads are no
-# faster than one), short enough for a few blocks to share the last-level cache (above 4 MiB
-# the second product reads memory again).
-BLOCK_BYTES = 3 * 2**19
+# Large enough that the interpreter lock changes hands rarely (with 1 MiB two threads are no
+# faster than one), small enough for a few blocks to share the last-level cache (from 6 MiB
+# the second product waits for memory again); measured by benchmarks/solver_pass.py.
+BLOCK_BYTES = 3 * 2**20
 # Bounds the error of a sum over the rows of a block when rows are very short.
 BLOCK_ROWS = 2**13
 # A sparse block costs O(d) beside its entries; this many entries per column make it small.

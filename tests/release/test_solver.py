@@ -325,13 +325,16 @@ def test_memory_stays_far_below_a_copy_of_the_records(storage, n_problems):
     assert solve_peak < size / 3
 
 
-@pytest.mark.parametrize("n_problems", [1, 3])
+@pytest.mark.parametrize(("d", "n_problems"), [(28, 1), (28, 3), (101, 10)])
 @pytest.mark.parametrize("storage", ["C", "F", "csr_array", "every_other_entry"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_same_bits_on_one_thread_and_on_many(storage, dtype, n_problems, monkeypatch, submitted):
-    # Blocks of 2184 rows: large enough that a BLAS left alone would use its threads.
-    monkeypatch.setattr(_rows, "BLOCK_BYTES", 2**19)
-    X, arguments = problem(n=30_011, d=28, n_problems=n_problems, dtype=dtype)
+def test_same_bits_on_one_thread_and_on_many(
+    storage, dtype, d, n_problems, monkeypatch, submitted
+):
+    # Blocks of about 1000 rows for d = 101: a BLAS left alone splits them among its threads,
+    # and the sums of 10 problems then depend on the number of threads.
+    monkeypatch.setattr(_rows, "BLOCK_BYTES", 2**20)
+    X, arguments = problem(n=30_011, d=d, n_classes=11, n_problems=n_problems, dtype=dtype)
     X, arguments["n_iter"] = STORAGES[storage](X), 3
     results = []
     for limit in (1, 2, 3):
@@ -409,6 +412,20 @@ def test_huge_and_tiny_rows_raise_nothing_and_stay_within_the_bound(storage, rec
     assert_allclose(np.linalg.norm(scales[[3, 40], None] * X[[3, 40]], axis=1), 1.0, rtol=1e-13)
     expected = slow_descent(X, derivative=softplus_derivative(0.0, 1.0), **arguments)
     assert_allclose(actual, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_overflow_in_the_loss_raises_nothing_in_any_thread(recwarn, monkeypatch):
+    class UnguardedLoss:
+        def derivative(self, u, out=None):
+            return np.divide(-1.0, 1.0 + np.exp(u), out=out)
+
+    monkeypatch.setattr(_rows, "BLOCK_BYTES", 1)
+    X, arguments = problem()
+    arguments["noise"] *= 1e5  # margins whose exponentials overflow
+    with threadpool_limits(2, user_api="blas"), np.errstate(all="raise"):
+        actual = perturbed_gradient_descent(X, loss=UnguardedLoss(), **arguments)
+    assert len(recwarn) == 0
+    assert_allclose(actual, perturbed_gradient_descent(X, loss=LogisticLoss(), **arguments))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
