@@ -1,1 +1,5 @@
-"""sklearn_dpop.linear_model."""
+"""Private linear classifiers."""
+
+from sklearn_dpop.linear_model._objective_perturbation import ObjPertGDLogisticRegression
+
+__all__ = ["ObjPertGDLogisticRegression"]

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit
+from scipy.sparse import issparse
+from scipy.special import log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -77,12 +78,12 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
     fit_intercept : bool, default=True
         Whether to append a constant feature.  It is clipped, regularized and perturbed
         with the others.
-    intercept_scaling : float, default=0.5
+    intercept_scaling : float, default=0.25
         Value of the constant feature, public.  Small values cost less noise, large ones
         regularize the intercept less.
     clip : bool, default=True
-        Scale rows longer than `data_norm` down to it, in `fit` alone.  False refuses data
-        that contain such a row.
+        Scale rows longer than `data_norm` down to it, record by record, in `fit` and in
+        prediction alike.  False refuses training data that contain such a row.
     mu, sigma, eta : float, default=None
         Regularization, noise standard deviation and step size, if they are to be fixed.
     n_iter : int or "auto", default="auto"
@@ -190,7 +191,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         temperature: float = 0.25,
         class_weight: dict[Any, float] | None = None,
         fit_intercept: bool = True,
-        intercept_scaling: float = 0.5,
+        intercept_scaling: float = 0.25,
         clip: bool = True,
         mu: float | None = None,
         sigma: float | None = None,
@@ -252,6 +253,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
         )
+        X = _canonical(X)
         check_classification_targets(y)
         classes, codes = self._encode(y)
         n_samples, n_features = X.shape
@@ -312,6 +314,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         self.eta_ = certificate.eta
         self.n_iter_ = certificate.n_iter
         self.privacy_report_ = self._report(certificate, classes, noise_source)
+        self._warn(n_samples)
         return self
 
     # --- what fit is made of ------------------------------------------------------------------
@@ -380,9 +383,9 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         context: dict[str, object] = {
             name: repr(value)
             for name, value in self.get_params(deep=False).items()
-            if name != "random_state"
+            if name not in ("random_state", "classes")
         }
-        context |= {"classes": repr(classes.tolist()), "shape": list(shape)}
+        context |= {"classes": [str(label) for label in classes], "shape": list(shape)}
         return context
 
     def _report(
@@ -390,8 +393,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
     ) -> PrivacyReport:
         seeded = self.random_state is not None
         public_inputs = {
-            "classes": [str(label) for label in classes],
-            "classes_declared": self.classes is not None,
+            "classes": "inferred" if self.classes is None else [str(c) for c in classes],
             "row_norm_bound": float(self.data_norm),
             "rows_clipped": bool(self.clip),
             "intercept_scaling": float(self.intercept_scaling) if self.fit_intercept else None,
@@ -400,8 +402,6 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             else {str(label): float(weight) for label, weight in self.class_weight.items()},
         }
         messages = expected_warnings(certificate, public_inputs, seeded=seeded)
-        for message, category in messages:
-            warnings.warn(message, category, stacklevel=3)
         return PrivacyReport(
             mechanism="objective-perturbation-gd",
             estimator=type(self).__name__,
@@ -410,14 +410,31 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             assumptions=_ASSUMPTIONS,
             noise_source=noise_source,
             seeded=seeded,
-            warnings=tuple(message for message, _ in messages),
+            warnings=messages,
             versions=package_versions(),
         )
+
+    def _warn(self, n_samples: int) -> None:
+        """Say what the report also records and a user should know before releasing."""
+        if self.classes is None:
+            warnings.warn(
+                "classes=None: the labels were inferred from y, which the guarantee does not "
+                "cover; declare them with classes=[...]",
+                PrivacyLeakWarning,
+                stacklevel=4,
+            )
+        if self.delta >= 1.0 / n_samples:
+            warnings.warn(
+                f"delta={self.delta!r} is not below 1/n_samples = {1.0 / n_samples:.3g}; choose "
+                f"it much smaller",
+                UserWarning,
+                stacklevel=4,
+            )
 
     # --- prediction ----------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401
-        """Return the scores ``X @ coef_.T + intercept_``.
+        """Return the scores ``X @ coef_.T + intercept_``, rows clipped as in `fit`.
 
         Parameters
         ----------
@@ -433,7 +450,12 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         X = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        scores = np.asarray(X @ self.coef_.T)
+        if self.clip:
+            scales = clip_scales(_canonical(X), self.data_norm)
+            if scales is not None:
+                scores = scores * scales[:, None]
+        scores = scores + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401
@@ -473,6 +495,14 @@ _ASSUMPTIONS = (
     "the guarantee is a theorem about real arithmetic; float64 rounding and sampling are outside it",
     "this is the guarantee of one fit: other fits on the same records add to it",
 )
+
+
+def _canonical(X: Any) -> Any:  # noqa: ANN401
+    """Return X; a copy with sorted, summed entries when it is sparse and has them otherwise."""
+    if issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _comparable(classes: NDArray[Any], y: NDArray[Any]) -> bool:

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 from sklearn_dpop.release._losses import MarginLoss
 from sklearn_dpop.release._rows import Block, Matrix, clip_scales, load, partition, row_norms
