@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_dpop.exceptions import PrivacyLeakWarning
@@ -152,7 +152,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
     (2.0, 'replace-one')
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "epsilon": [_POSITIVE, None],
         "delta": [_INSIDE_UNIT],
         "data_norm": [_POSITIVE],
@@ -197,7 +197,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         sigma: float | None = None,
         eta: float | None = None,
         n_iter: int | str = "auto",
-        random_state: Any = None,  # noqa: ANN401
+        random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -220,7 +220,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True
@@ -228,7 +228,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any) -> ObjPertGDLogisticRegression:  # noqa: ANN401
+    def fit(self, X: Any, y: Any) -> ObjPertGDLogisticRegression:
         """Release a private classifier trained on the records ``(X, y)``.
 
         Parameters
@@ -314,7 +314,6 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         self.eta_ = certificate.eta
         self.n_iter_ = certificate.n_iter
         self.privacy_report_ = self._report(certificate, classes, noise_source)
-        self._warn(n_samples)
         return self
 
     # --- what fit is made of ------------------------------------------------------------------
@@ -369,7 +368,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         assert isinstance(self.loss, MarginLoss)
         return self.loss
 
-    def _row_scales(self, X: Any) -> NDArray[np.float64] | None:  # noqa: ANN401
+    def _row_scales(self, X: Any) -> NDArray[np.float64] | None:
         if self.clip:
             return clip_scales(X, self.data_norm)
         if (row_norms(X) > self.data_norm).any():
@@ -389,7 +388,10 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         return context
 
     def _report(
-        self, certificate: Any, classes: NDArray[Any], noise_source: str  # noqa: ANN401
+        self,
+        certificate: Any,
+        classes: NDArray[Any],
+        noise_source: str,
     ) -> PrivacyReport:
         seeded = self.random_state is not None
         public_inputs = {
@@ -401,7 +403,10 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             if self.class_weight is None
             else {str(label): float(weight) for label, weight in self.class_weight.items()},
         }
-        messages = expected_warnings(certificate, public_inputs, seeded=seeded)
+        # A seed was the user's explicit choice: the report says what it means, fit is silent.
+        for message in expected_warnings(certificate, public_inputs, seeded=False):
+            leak = "inferred" in message
+            warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=4)
         return PrivacyReport(
             mechanism="objective-perturbation-gd",
             estimator=type(self).__name__,
@@ -410,30 +415,13 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             assumptions=_ASSUMPTIONS,
             noise_source=noise_source,
             seeded=seeded,
-            warnings=messages,
+            warnings=expected_warnings(certificate, public_inputs, seeded=seeded),
             versions=package_versions(),
         )
 
-    def _warn(self, n_samples: int) -> None:
-        """Say what the report also records and a user should know before releasing."""
-        if self.classes is None:
-            warnings.warn(
-                "classes=None: the labels were inferred from y, which the guarantee does not "
-                "cover; declare them with classes=[...]",
-                PrivacyLeakWarning,
-                stacklevel=4,
-            )
-        if self.delta >= 1.0 / n_samples:
-            warnings.warn(
-                f"delta={self.delta!r} is not below 1/n_samples = {1.0 / n_samples:.3g}; choose "
-                f"it much smaller",
-                UserWarning,
-                stacklevel=4,
-            )
-
     # --- prediction ----------------------------------------------------------------------------
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores ``X @ coef_.T + intercept_``, rows clipped as in `fit`.
 
         Parameters
@@ -450,22 +438,22 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         X = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
-        scores = np.asarray(X @ self.coef_.T)
+        scores: NDArray[np.float64] = np.asarray(X @ self.coef_.T, dtype=np.float64)
         if self.clip:
             scales = clip_scales(_canonical(X), self.data_norm)
             if scales is not None:
                 scores = scores * scales[:, None]
-        scores = scores + self.intercept_
+        scores += self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the label with the largest score, for every row of X."""
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return self.classes_[(scores > 0).astype(np.intp)]
-        return self.classes_[scores.argmax(axis=1)]
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[codes]
+        return labels
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return ``expit`` of the scores, normalized over the classes.
 
         They are the model's probabilities for ``loss="logistic"`` with ``margin=0``; for
@@ -477,7 +465,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         """
         return np.exp(self.predict_log_proba(X))
 
-    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the logarithm of :meth:`predict_proba`."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
@@ -492,12 +480,12 @@ _ASSUMPTIONS = (
     "are public",
     "one person contributes one record",
     "preprocessing before the estimator uses public constants only and treats each record alone",
-    "the guarantee is a theorem about real arithmetic; float64 rounding and sampling are outside it",
+    "the guarantee is a theorem about real arithmetic; float64 rounding is outside it",
     "this is the guarantee of one fit: other fits on the same records add to it",
 )
 
 
-def _canonical(X: Any) -> Any:  # noqa: ANN401
+def _canonical(X: Any) -> Any:
     """Return X; a copy with sorted, summed entries when it is sparse and has them otherwise."""
     if issparse(X) and not X.has_canonical_format:
         X = X.copy()

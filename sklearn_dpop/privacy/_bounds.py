@@ -84,17 +84,11 @@ def best_radius(
     if log_delta is not None:
         low, high = log_delta - 14.0, log_delta - 1e-6
         best = at(log_delta - 5.0)
-        if best[0] <= log_delta:
-            guess = log_delta - 5.0
-        else:
-            guess = math.nan
     else:
         grid = -np.geomspace(0.5, 740.0, 36)
-        values = [at(x)[0] for x in grid]
-        i = int(np.argmin(values))
-        guess = float(grid[i])
+        i = int(np.argmin([at(x)[0] for x in grid]))
         low, high = float(grid[min(i + 1, 35)]), float(grid[max(i - 1, 0)])
-        best = at(guess)
+        best = at(float(grid[i]))
     found = minimize_scalar(
         lambda x: at(x)[0], bounds=(low, high), method="bounded", options={"xatol": 1e-3}
     )

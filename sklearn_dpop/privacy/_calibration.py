@@ -40,6 +40,8 @@ _EPSILON_KEPT = 0.99
 # Part of delta given to truncation when several problems share one radius.
 _TRUNCATION_SHARE = 0.01
 _MAX_ITER = 2**60
+# Logarithm of a cost above all others, finite for the minimizer's arithmetic.
+_HOPELESS = 1e3
 
 
 @dataclass(frozen=True)
@@ -308,13 +310,11 @@ def _tight(request: _Request) -> ObjectivePerturbationCertificate:
         return _tight_given_noise(request)
     mu = _choose_mu(request) if request.mu is None else request.mu
     certified = _certifier(request, mu)
-    sigma, n_iter = request.sigma, request.n_iter
-    if sigma is None and n_iter is None:
-        limit = _limit_sigma(request, mu)
-        n_iter = _smallest_integer(lambda n: certified(_LIMIT_SLACK * limit, n), 1)
-        # Bisection ends on a certified value, so rounding is upward.
-        sigma = _bisect(lambda s: certified(s, n_iter), limit, _LIMIT_SLACK * limit)
-    elif sigma is None:
+    if request.sigma is not None:
+        sigma = request.sigma
+        n_iter = request.n_iter or _smallest_integer(lambda n: certified(sigma, n), 1)
+    elif request.n_iter is not None:
+        n_iter = request.n_iter
         limit = _limit_sigma(request, mu)
         found = smallest_certified(lambda s: certified(s, n_iter), limit, limit=1e6)
         if found is None:
@@ -323,8 +323,11 @@ def _tight(request: _Request) -> ObjectivePerturbationCertificate:
                 f"epsilon={request.epsilon!r} at delta={request.delta!r}"
             )
         sigma = found
-    elif n_iter is None:
-        n_iter = _smallest_integer(lambda n: certified(sigma, n), 1)
+    else:
+        limit = _limit_sigma(request, mu)
+        n_iter = _smallest_integer(lambda n: certified(_LIMIT_SLACK * limit, n), 1)
+        # Bisection ends on a certified value, so rounding is upward.
+        sigma = _bisect(lambda s: certified(s, n_iter), limit, _LIMIT_SLACK * limit)
     return request.certificate(
         request.release(mu, sigma, n_iter), r=_radius(request, mu, sigma, n_iter)
     )
@@ -383,7 +386,7 @@ def _radius(request: _Request, mu: float, sigma: float, n_iter: int) -> float:
 
 
 def _certifier(request: _Request, mu: float) -> Callable[[float, int], bool]:
-    """Return the predicate: do (sigma, N) certify the requested pair?"""
+    """Return the predicate that tells whether (sigma, N) certify the requested pair."""
     bound = sharpest_bound(request.loss)
     assert request.epsilon is not None
     epsilon, log_delta = request.epsilon, math.log(request.delta) - 2e-11
@@ -504,20 +507,22 @@ def _cheapest_mu(
 ) -> float:
     d, w = request.n_features, request.comparator_norm
 
-    def cost(log_mu: float) -> float:
+    def cost(log_mu: float) -> float:  # logarithm of the bound
         mu = math.exp(log_mu)
         found = _limit_multiplier(request, probe.curvature / mu, epsilon, rtol=1e-3)
         if found is None:
-            return math.inf
-        return d * (found * probe.G) ** 2 / (2.0 * mu) + 0.5 * mu * w**2
+            return _HOPELESS
+        return math.log(d * (found * probe.G) ** 2 / (2.0 * mu) + 0.5 * mu * w**2)
 
     points = 33 if request.n_problems == 1 else 7
     grid = np.log(start) + np.log(2.0) * np.linspace(-2.0, 6.0, points)
     grid = np.sort(np.append(grid, max(math.log(free), grid[0])))
     costs = [cost(x) for x in grid]
     best = int(np.argmin(costs))
-    if request.n_problems > 1 or not math.isfinite(costs[best]):
-        return math.exp(grid[best]) if math.isfinite(costs[best]) else free
+    if costs[best] == _HOPELESS:
+        return free
+    if request.n_problems > 1:
+        return math.exp(grid[best])
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, points)]
     refined = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
     return math.exp(refined.x if refined.fun < costs[best] else grid[best])
@@ -556,25 +561,26 @@ def _smallest_integer(
     return high
 
 
-def _number(name: str, value: Any, low: float, high: float, allowed: str) -> float:  # noqa: ANN401
-    if isinstance(value, bool) or not isinstance(value, Real) or not low < value < high:
+def _number(name: str, value: Any, low: float, high: float, allowed: str) -> float:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not low < number < high:
         raise ValueError(f"{name}={value!r}: must be {allowed}")
-    return float(value)
+    return number
 
 
-def _count(name: str, value: Any) -> int:  # noqa: ANN401
+def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name}={value!r}: must be a positive integer")
     return int(value)
 
 
-def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:  # noqa: ANN401
+def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}")
     return str(value)
 
 
-def _validated(**given: Any) -> _Request:  # noqa: ANN401
+def _validated(**given: Any) -> _Request:
     positive = "a positive finite number"
     checked = dict(given)
     for name in ("n_samples", "n_features", "n_problems"):

@@ -126,7 +126,7 @@ class ObjectivePerturbationCertificate:
         """The theorem that gives the guarantee."""
         return _THEOREMS[self.bound]
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name != "release":
             try:
                 return self.intermediates[name]
@@ -153,7 +153,7 @@ class ObjectivePerturbationCertificate:
             return self._finite.correction + p.tau_0
         return s_n(p, self._finite)
 
-    def _log_delta_one(self, epsilon: Any) -> Any:  # noqa: ANN401
+    def _log_delta_one(self, epsilon: Any) -> Any:
         """Log profile of one release at the stored radius, vectorized over epsilon."""
         p = self.release
         if self.calibration == "corollary":
@@ -336,10 +336,7 @@ class ObjectivePerturbationCertificate:
                 "log-determinant, finite iterations": finite.tau_corr,
                 "log-determinant, limit": determinant,
                 **gaussian,
-                "left for the divergence": eps_one
-                - spent
-                - determinant
-                - sum(gaussian.values()),
+                "left for the divergence": eps_one - spent - determinant - sum(gaussian.values()),
             },
             "delta": {
                 "truncation, Pr(|Z| > r)": truncation,

@@ -91,7 +91,7 @@ class PerturbedGradientDescent:
     eta: float
 
     @property
-    def L(self) -> float:  # noqa: N802
+    def L(self) -> float:
         r"""Smoothness :math:`L = \mu + L_2\zeta^2` (Lemma B.1)."""
         return self.mu + self.loss.L2 * self.data_norm**2
 
@@ -102,7 +102,7 @@ class PerturbedGradientDescent:
 
     @property
     def G(self) -> float:
-        r"""Gradient sensitivity: :math:`2L_1\zeta/n` (replace-one), :math:`L_1\zeta/n` (zero-out)."""
+        r"""Gradient sensitivity: :math:`2L_1\zeta/n` for replace-one, half for zero-out."""
         factor = 2.0 if self.adjacency == "replace-one" else 1.0
         return factor * self.gradient_bound / self.n_samples
 
@@ -278,9 +278,11 @@ def finite_iteration(
     """
     rho_n = math.exp(p.n_iter * p.log_rho)
     one_minus_rho_n = -math.expm1(p.n_iter * p.log_rho)
-    gamma_n = -math.expm1(p.n_iter * math.log1p(-min(p.eta * p.L, 1.0))) / p.L if (
-        p.eta * p.L < 1.0
-    ) else 1.0 / p.L
+    gamma_n = (
+        -math.expm1(p.n_iter * math.log1p(-min(p.eta * p.L, 1.0))) / p.L
+        if (p.eta * p.L < 1.0)
+        else 1.0 / p.L
+    )
     # nu~_N of (22); its terms cancel for small N, where N itself is a valid bound.
     nu = p.n_iter * (1.0 + rho_n) - (1.0 + p.rho) * one_minus_rho_n / (p.eta * p.mu)
     nu = 0.0 if p.n_iter == 1 else min(nu + 1e-12 * p.n_iter, float(p.n_iter))

@@ -64,7 +64,9 @@ def test_folded_divergence_against_its_closed_form(shift, t):
 def test_folded_divergence_is_the_expectation(shift, t):
     integrand = lambda w: 2 * mp.npdf(w) * (1 - mp.exp(-shift * (w - t)))  # noqa: E731
     expectation = mp.quad(integrand, [t, t + 1, t + 3, t + 10, t + 30])
-    assert float(log_folded_divergence(shift, t)) == pytest.approx(float(mp.log(expectation)), abs=1e-12)
+    assert float(log_folded_divergence(shift, t)) == pytest.approx(
+        float(mp.log(expectation)), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -118,10 +120,14 @@ def test_chi_tail_below_the_smallest_float_is_still_a_bound(radius, dimension):
 
 def test_example_c5():
     # Section C.5: the exact Gaussian value at sigma / G = 5 and epsilon = 1.
-    assert gaussian_delta(1.0, noise_multiplier=5.0) == pytest.approx(1.75463333189623e-8, rel=1e-13)
+    assert gaussian_delta(1.0, noise_multiplier=5.0) == pytest.approx(
+        1.75463333189623e-8, rel=1e-13
+    )
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1e-3, 1e-30), (0.1, 1e-5), (1.0, 1e-5), (50.0, 1e-30)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1e-3, 1e-30), (0.1, 1e-5), (1.0, 1e-5), (50.0, 1e-30)]
+)
 def test_noise_multiplier_is_where_the_profile_meets_delta(epsilon, delta):
     multiplier = gaussian_noise_multiplier(epsilon, delta)
     exact = exact_gaussian_delta(1 / mp.mpf(multiplier), epsilon)
@@ -129,9 +135,7 @@ def test_noise_multiplier_is_where_the_profile_meets_delta(epsilon, delta):
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    shift=st.floats(1e-4, 20.0), epsilon=st.floats(0.0, 50.0), factor=st.floats(1.001, 3.0)
-)
+@given(shift=st.floats(1e-4, 20.0), epsilon=st.floats(0.0, 50.0), factor=st.floats(1.001, 3.0))
 def test_gaussian_delta_grows_with_shift_and_falls_with_epsilon(shift, epsilon, factor):
     here = float(log_gaussian_delta(shift, epsilon))
     assert np.isfinite(here) or epsilon / shift > 37

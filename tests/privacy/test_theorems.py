@@ -120,7 +120,9 @@ def test_section_c4_radius_condition():
 
 
 @pytest.mark.parametrize(
-    "row", REFERENCE["regularization_table_n1e6_d1e4_sigma5G_u6_eps1_delta1e-7"], ids=lambda r: r["mu"]
+    "row",
+    REFERENCE["regularization_table_n1e6_d1e4_sigma5G_u6_eps1_delta1e-7"],
+    ids=lambda r: r["mu"],
 )
 def test_regularization_table(row):
     mu = float(row["mu"])
@@ -150,7 +152,19 @@ def test_corollary_413(row):
         comparator_norm=float(row["W"]),
         failure_probability=float(row["delta_S"]),
     )
-    names = ("u", "sigma", "mu_priv", "mu_util", "mu", "A", "eta", "L", "c_N", "eps0", "leading_risk")
+    names = (
+        "u",
+        "sigma",
+        "mu_priv",
+        "mu_util",
+        "mu",
+        "A",
+        "eta",
+        "L",
+        "c_N",
+        "eps0",
+        "leading_risk",
+    )
     for name in names:
         assert getattr(certificate, name) == pytest.approx(float(row[name]), rel=TEN_DIGITS), name
     assert certificate.n_iter == row["N"]
