@@ -27,7 +27,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _pipeline(classifier: Any) -> Pipeline:  # noqa: ANN401
+def _pipeline(classifier: Any) -> Pipeline:
     """Scale by published bounds and a fixed square root: no step looks at the records."""
     return make_pipeline(
         BoundedScaler(breast_cancer_bounds(), feature_range=(0, 1)),
@@ -37,7 +37,7 @@ def _pipeline(classifier: Any) -> Pipeline:  # noqa: ANN401
     )
 
 
-def _private(epsilon: float, **parameters: Any) -> ObjPertGDLogisticRegression:  # noqa: ANN401
+def _private(epsilon: float, **parameters: Any) -> ObjPertGDLogisticRegression:
     return ObjPertGDLogisticRegression(
         epsilon=epsilon,
         delta=1e-5,
@@ -101,7 +101,7 @@ def run_demo(output: str | None = None) -> None:
     print(f"A reviewer checks it with: sklearn-dpop verify {folder / 'report.json'}")
 
 
-def _save_profile(report: Any, path: Path) -> None:  # noqa: ANN401
+def _save_profile(report: Any, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")

@@ -216,7 +216,7 @@ def test_clipping_bounds_the_influence_of_a_record():
 
 
 def test_unclipped_rows_are_refused_without_naming_the_record():
-    with pytest.raises(ValueError, match="exceeds data_norm=0.5, and clip=False") as caught:
+    with pytest.raises(ValueError, match=r"exceeds data_norm=0.5, and clip=False") as caught:
         make(clip=False, data_norm=0.5).fit(X, Y)
     assert not any(character in str(caught.value) for character in "[]")
     fine = make(clip=False, data_norm=10.0, random_state=0).fit(X, Y)
@@ -419,7 +419,7 @@ def test_bad_parameters_are_refused_before_the_draw(parameters, message):
 def test_bad_data_are_refused_before_the_draw(bad):
     data = X.copy()
     data[3, 2] = bad
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
         make().fit(data, Y)
 
 
