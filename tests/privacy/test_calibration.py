@@ -65,7 +65,7 @@ def test_smallest_automatic_n():
     assert certificate.sigma <= 1.01 * many.sigma * (1 + 1e-9) < fewer.sigma
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     n=st.integers(2, 10**9),
     d=st.integers(1, 10**7),

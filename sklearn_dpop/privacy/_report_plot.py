@@ -1,0 +1,58 @@
+"""The privacy profile as a matplotlib figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sklearn_dpop.privacy._report_text import gaussian_profile, profile_floor, profile_points
+
+if TYPE_CHECKING:
+    from sklearn_dpop.privacy._report import PrivacyReport
+
+__all__ = ["plot_profile"]
+
+
+def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
+    """Plot the certified profile of `report` on `ax`: see :meth:`PrivacyReport.plot_profile`."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "plot_profile needs matplotlib: pip install 'sklearn-dpop[plot]'"
+        ) from error
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
+    epsilon, delta = float(report.epsilon), float(report.delta)
+    points = np.array(profile_points(report, 51))
+    if points.size == 0:
+        raise ValueError("the report does not verify: report.verify() says why")
+    ax.plot(points[:, 0], points[:, 1], label="certified", zorder=2)
+    gaussian = gaussian_profile(report)
+    if gaussian is not None:
+        grid = np.linspace(0.0, points[-1, 0], 101)
+        ax.plot(
+            grid,
+            [gaussian(float(x)) for x in grid],
+            "--",
+            color="0.5",
+            label="Gaussian mechanism with the same noise",
+            zorder=1,
+        )
+    ax.plot(
+        [epsilon],
+        [delta],
+        "o",
+        color="C3",
+        label=f"stated: ε = {epsilon:.4g}, δ = {delta:.4g}",
+        zorder=3,
+    )
+    ax.set_yscale("log")
+    ax.set_xlim(0.0, points[-1, 0])
+    ax.set_ylim(profile_floor(report), 1.5)
+    ax.set_xlabel("ε")
+    ax.set_ylabel("δ(ε)")
+    ax.set_title(f"Privacy profile of {report.estimator}\n({report.adjacency} adjacency)")
+    ax.legend()
+    return ax

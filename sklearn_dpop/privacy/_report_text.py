@@ -1,0 +1,390 @@
+"""The privacy report in words: the summary that ``print`` shows, and what the numbers mean."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sklearn_dpop.privacy._bounds import best_radius, sharpest_bound
+from sklearn_dpop.privacy._certificate import ObjectivePerturbationCertificate
+from sklearn_dpop.privacy._gaussian import chi_radius
+
+if TYPE_CHECKING:
+    from sklearn_dpop.privacy._report import PrivacyReport
+
+__all__ = [
+    "INPUTS",
+    "INTERMEDIATES",
+    "UTILITY",
+    "alarms",
+    "attack_success",
+    "guarantee_name",
+    "in_words",
+    "number",
+    "profile_floor",
+    "profile_points",
+    "sharper_epsilon",
+    "sharper_note",
+    "statement",
+    "summary",
+    "trivial_risk",
+    "wrap",
+]
+
+WIDTH = 88
+MAX_LINES = 29
+_LABEL = 13
+
+# Symbol and meaning of every public input of the certificate, in the order of a reader.
+INPUTS = {
+    "n_samples": ("n", "records"),
+    "n_features": ("d", "released coefficients per problem, intercept included"),
+    "data_norm": ("zeta", "bound on the norm of a record's features, intercept included"),
+    "n_problems": ("K", "problems released together, each with its own noise"),
+    "calibration": ("", "which theorem certifies the release"),
+    "mu": ("mu", "regularization"),
+    "sigma": ("sigma", "standard deviation of the noise added to the objective"),
+    "n_iter": ("N", "gradient steps"),
+    "eta": ("eta", "step size"),
+    "u": ("u", "truncation parameter of Theorem 4.1"),
+    "r": ("r", "truncation radius of Theorem C.13"),
+    "comparator_norm": ("W", "norm of the coefficients to compete with (utility only)"),
+    "failure_probability": ("delta_S", "failure probability of utility bounds (utility only)"),
+}
+
+INTERMEDIATES = {
+    "L1": "bound on the slope of the loss",
+    "L2": "bound on its second derivative",
+    "L3": "Lipschitz constant of its second derivative",
+    "L": "smoothness of the objective, mu + L2 zeta^2",
+    "M": "Lipschitz constant of the Hessian, L3 zeta^3",
+    "G": "change of the gradient when one record changes",
+    "Delta_H": "change of n times the Hessian when one record changes",
+    "kappa": "condition number, L / mu",
+    "rho": "contraction per step, 1 - eta mu",
+    "d_star": "dimension that one record can reach",
+    "noise_multiplier": "sigma / G",
+    "tau_0": "log-determinant term, log(1 + Delta_H / (2 n mu))",
+    "A": "d sigma^2 plus the cost of sampling (Corollary 4.13)",
+    "mu_util": "mu that utility asks for, sqrt(2 A) / W",
+    "mu_priv": "smallest mu that privacy allows",
+    "leading_risk": "W sqrt(2 A)",
+    "u": "truncation parameter",
+    "threshold_7": "fewest steps that condition (7) allows",
+    "c_N": "cost of stopping after N steps",
+    "tau_star": "log-determinant term of N steps (8)",
+    "eps0": "smallest epsilon that Theorem 4.1 certifies (9)",
+    "curvature": "4 L2 zeta^2 / (n mu)",
+    "r": "truncation radius",
+    "r_prime": "radius of the larger ball (47)",
+    "alpha_bar": "singular-value margin (47), positive",
+    "Delta_xi": "residual of the last step (48)",
+    "tau_corr": "log-determinant correction of N steps (48)",
+    "residual": "cost of the residual, Term (B) of Theorem C.4",
+    "s_N": "part of epsilon that does not depend on t (Section C.4)",
+}
+
+UTILITY = {
+    "E_opt": "cost of stopping after N steps",
+    "empirical_risk_bound": "expected excess regularized risk on the records (Theorem 4.10)",
+    "population_risk_bound": "the same on the population (Theorem 4.9)",
+    "unregularized_risk_bound": "excess risk on the population over norm W (Theorem 4.7)",
+    "single_release_bound": "excess regularized risk of this one draw (Corollary 4.11)",
+}
+
+# What the adjacency compares, and what an attacker has to guess.
+_CHANGES = {
+    "replace-one": (
+        "Replacing any one record by any other",
+        "tell two equally likely candidates for the last one apart",
+    ),
+    "zero-out": (
+        "Replacing any one record by a blank one (all features zero)",
+        "tell whether the last one was blank, at even odds,",
+    ),
+}
+_DATA = {
+    "n_samples": "n = {} records",
+    "n_features": "d = {} coefficients",
+    "data_norm": "norm of a record's features <= {}",
+}
+_PARAMETERS = {
+    "mu": "mu = {} (regularization)",
+    "sigma": "sigma = {} (noise)",
+    "n_iter": "N = {} steps",
+    "eta": "eta = {} (step size)",
+}
+
+
+# --- numbers --------------------------------------------------------------------------------
+
+
+def number(value: float, digits: int = 4, *, up: bool = False) -> str:
+    """Return `value` with `digits` significant digits, rounded up if asked for.
+
+    Examples
+    --------
+    >>> number(0.123456), number(0.123412, up=True), number(1e-5, 6, up=True), number(12887)
+    ('0.1235', '0.1235', '1e-05', '12887')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if up and math.isfinite(value) and value != 0.0:
+        exact = Decimal(repr(float(value)))
+        unit = Decimal((0, (1,), exact.adjusted() - digits + 1))
+        value = float(exact.quantize(unit, rounding=ROUND_CEILING))
+    return f"{value:.{digits}g}"
+
+
+def attack_success(report: PrivacyReport) -> float:
+    """Return a bound on the success of guessing which of two neighbouring data sets was used.
+
+    With even odds it is ``(1 + delta(0)) / 2``, by the profile at epsilon = 0 and by the
+    stated pair, whichever is smaller.
+    """
+    epsilon, delta = float(report.epsilon), float(report.delta)
+    odds = math.exp(-epsilon)
+    distance = (1.0 - odds + 2.0 * delta * odds) / (1.0 + odds)
+    if report._verified:
+        distance = min(distance, report.certificate.delta_at(0.0))
+    return 0.5 + 0.5 * min(distance, 1.0)
+
+
+def trivial_risk(report: PrivacyReport) -> float | None:
+    """Return the risk of the model ``w = 0``: a larger bound on an excess risk says nothing."""
+    from sklearn_dpop.privacy._report import known_loss_constants
+
+    loss = report.certificate.public_inputs().get("loss")
+    if not report._verified or loss is None or known_loss_constants(loss) is None:
+        return None
+    temperature = float(loss["temperature"])
+    return float(loss["weight"] * temperature * np.logaddexp(0.0, loss["margin"] / temperature))
+
+
+def sharper_epsilon(report: PrivacyReport) -> float | None:
+    """Return the epsilon that the sharpest bound certifies for this very release.
+
+    Only for releases that were certified by Theorem 4.1; None elsewhere and where nothing
+    is gained.  Rounded up; valid because both bounds are functions of public numbers.
+    """
+    certificate = report.certificate
+    if not isinstance(certificate, ObjectivePerturbationCertificate):
+        return None
+    if certificate.calibration != "corollary" or not report._verified:
+        return None
+    p, k, delta = certificate.release, certificate.n_problems, certificate.delta
+    if k == 1:
+        bound, log_delta = sharpest_bound(p.loss), math.log(delta) - 1e-10
+
+        def certified(epsilon: float) -> bool:
+            return best_radius(p, epsilon, bound, log_delta=log_delta)[0] <= log_delta
+
+    else:
+        radius = p.sigma * chi_radius(math.log(0.01 * delta / k), p.d_star)
+        tight = replace(certificate, calibration="tight", u=None, r=radius)
+
+        def certified(epsilon: float) -> bool:
+            return tight.delta_at(epsilon) <= delta
+
+    low, high = 0.0, certificate.epsilon
+    if not certified(high):
+        return None
+    while high - low > 1e-4 * high and high > 1e-12:
+        middle = 0.5 * (low + high)
+        if certified(middle):
+            high = middle
+        else:
+            low = middle
+    rounded = float(number(high, 3, up=True))
+    return rounded if rounded < certificate.epsilon else None
+
+
+def profile_points(report: PrivacyReport, count: int = 25) -> tuple[tuple[float, float], ...]:
+    """Return points ``(epsilon, delta)`` of the profile; none if the report does not verify."""
+    if not report._verified:
+        return ()
+    certificate = report.certificate
+    # Denser near zero, where the profile of a loose certificate bends.
+    grid = min(1.25 * certificate.epsilon, 1e6) * np.linspace(0.0, 1.0, count) ** 2
+    return tuple((float(x), certificate.delta_at(float(x))) for x in grid)
+
+
+def gaussian_profile(report: PrivacyReport) -> Callable[[float], float] | None:
+    """Return the exact profile of the Gaussian mechanism with the same noise, if there is one."""
+    from sklearn_dpop.privacy._gaussian import gaussian_delta
+
+    assert report.stated is not None
+    multiplier = report.stated["intermediates"].get("noise_multiplier")
+    if multiplier is None or not 0.0 < multiplier < math.inf:
+        return None
+    total = multiplier / math.sqrt(report.n_problems)
+    return lambda epsilon: gaussian_delta(epsilon, noise_multiplier=total)
+
+
+def profile_floor(report: PrivacyReport) -> float:
+    """Return the power of ten at which a plot of the profile ends."""
+    return 10.0 ** max(math.floor(math.log10(report.certificate.delta)) - 2, -300)
+
+
+# --- sentences --------------------------------------------------------------------------------
+
+
+def guarantee_name(report: PrivacyReport) -> str:
+    """Return ``(epsilon = ..., delta = ...)``, rounded up."""
+    epsilon = number(float(report.epsilon), 6, up=True)
+    delta = number(float(report.delta), 6, up=True)
+    return f"(epsilon = {epsilon}, delta = {delta})"
+
+
+def statement(report: PrivacyReport) -> str:
+    """Return the guarantee in one line."""
+    return f"{guarantee_name(report)}-differential privacy, {report.adjacency} adjacency"
+
+
+def in_words(report: PrivacyReport) -> str:
+    """Return what the guarantee means, for readers who do not know the definition."""
+    change, guess = _CHANGES.get(
+        report.adjacency, (f"Changing one record ({report.adjacency})", "tell what changed")
+    )
+    success = number(100.0 * attack_success(report), 3, up=True)
+    text = (
+        f"{change} changes the probability of any outcome by a factor of at most "
+        f"e^epsilon = {_factor(float(report.epsilon))}, plus at most delta. Someone who knows "
+        f"all other records and has to {guess} is right at most {success}% of the time "
+        f"(a coin: 50%)."
+    )
+    problems = report.n_problems
+    if problems > 1:
+        text += f" Epsilon and delta are the total over {problems} one-vs-rest problems."
+    return text
+
+
+def _factor(epsilon: float) -> str:
+    if not epsilon < 700.0:
+        return "infinity"
+    factor = math.exp(epsilon)
+    return f"{math.ceil(factor):,}" if 100.0 <= factor < 1e9 else number(factor, 3, up=True)
+
+
+NOT_VERIFIED = "DOES NOT VERIFY: report.verify() says why. The numbers below are as stated."
+NOT_PRIVATE = "NOT PRIVATE: random_state was given, so the noise can be reproduced and removed."
+
+
+def alarms(report: PrivacyReport) -> tuple[str, ...]:
+    """Return what a reader must know before anything else."""
+    found = [] if report._verified else [NOT_VERIFIED]
+    return (*found, NOT_PRIVATE) if report.seeded else tuple(found)
+
+
+def sharper_note(report: PrivacyReport) -> str | None:
+    """Return the hint that a sharper theorem certifies more, if there is one."""
+    epsilon = report._sharper_epsilon
+    if epsilon is None:
+        return None
+    return (
+        f"this very release has epsilon = {number(epsilon)} at the same delta by the sharper "
+        f"bound; calibration='tight' adds less noise for the epsilon asked for"
+    )
+
+
+def wrap(text: str, label: str, width: int = WIDTH) -> list[str]:
+    """Return `text` as lines of at most `width` columns, the first one after `label`."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=True,
+        break_on_hyphens=False,
+    ) or [label.rstrip()]
+
+
+def _row(label: str, text: str) -> list[str]:
+    return wrap(text, label.ljust(_LABEL))
+
+
+def _value(value: Any) -> str:
+    return number(value) if isinstance(value, int | float) else str(value)
+
+
+def summary(report: PrivacyReport) -> str:
+    """Return the report as text: fewer than 30 lines of at most 88 columns."""
+    assert report.stated is not None
+    from sklearn_dpop.privacy._report import MECHANISMS
+
+    inputs = report.certificate.public_inputs()
+    lines = [*alarms(report)]
+    lines += wrap(statement(report), "With fresh noise: " if report.seeded else "")
+    lines += wrap(in_words(report), "  ")
+    body = _row("mechanism", f"{report.estimator}: {MECHANISMS[report.mechanism].title}")
+    calibration = inputs.get("calibration")
+    body += _row(
+        "theorem", report.theorem + (f" (calibration: {calibration})" if calibration else "")
+    )
+    for label, formats in (("data", _DATA), ("parameters", _PARAMETERS)):
+        items = [text.format(_value(inputs[k])) for k, text in formats.items() if k in inputs]
+        body += _row(label, ", ".join(items))
+    each = "of one problem: " if report.n_problems > 1 else ""
+    for total, terms in report.stated["contributions"].items():
+        largest_first = sorted(terms.items(), key=lambda term: -term[1])
+        body += _row(
+            total,
+            each + "; ".join(f"{number(x, 3)} {_short(k, terms)}" for k, x in largest_first),
+        )
+    body += _row("utility", _utility(report))
+    body += _row("noise", report.noise_source)
+    note = sharper_note(report)
+    if note is not None:
+        body += _row("sharper", note)
+    tail = _row(
+        "not covered",
+        "the assumptions (report.assumptions), float64 rounding, anything else published",
+    )
+    tail += _row("check it", "report.verify(), or: sklearn-dpop verify report.json")
+    room = MAX_LINES - len(lines) - len(body) - len(tail)
+    return "\n".join(lines + body + _warning_lines(report.warnings, room) + tail)
+
+
+def _short(term: str, terms: Mapping[str, float]) -> str:
+    """Return the name of `term` without its formula, where that stays unique."""
+    short = term.split(", ")[0]
+    return term if sum(other.startswith(short) for other in terms) > 1 else short
+
+
+def _utility(report: PrivacyReport) -> str:
+    assert report.stated is not None
+    utility = report.stated["utility"]
+    trivial = trivial_risk(report)
+    parts = []
+    for key, where in (
+        ("empirical_risk_bound", "on the records"),
+        ("population_risk_bound", "on the population"),
+    ):
+        if key in utility:
+            bound = utility[key]
+            useless = trivial is not None and bound >= trivial
+            remark = f" (says nothing: w = 0 has {number(trivial, 3)})" if useless else ""  # type: ignore[arg-type]
+            parts.append(f"{where} <= {number(bound, 3, up=True)}{remark}")
+    if not parts:
+        return ", ".join(f"{key} = {number(x)}" for key, x in utility.items())
+    return f"expected excess regularized risk {', '.join(parts)}"
+
+
+def _warning_lines(warnings: tuple[str, ...], room: int) -> list[str]:
+    if not warnings:
+        return _row("warnings", "none")
+    lines: list[str] = []
+    for i, text in enumerate(warnings):
+        item = _row("warnings" if i == 0 else "", f"! {text}")
+        more = i < len(warnings) - 1
+        if len(lines) + len(item) + more > room:
+            left = len(warnings) - i
+            return [*lines, *_row("" if i else "warnings", f"! {left} more: report.warnings")]
+        lines += item
+    return lines

@@ -1,0 +1,465 @@
+"""Verification: the guarantee of a report, recomputed from its public inputs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_dpop.privacy._certificate import CALIBRATIONS, ObjectivePerturbationCertificate
+from sklearn_dpop.privacy._objective_perturbation import (
+    ADJACENCIES,
+    finite_iteration,
+    threshold_7,
+)
+from sklearn_dpop.privacy._report import (
+    MECHANISMS,
+    WARNING_MARKS,
+    Certificate,
+    PrivacyReport,
+    expected_warnings,
+    guarantee_of,
+    known_loss_constants,
+)
+from sklearn_dpop.privacy._report_text import number, statement, wrap
+
+__all__ = ["Check", "Verification", "verify"]
+
+# Between two machines the elementary functions differ in their last bits.
+_RTOL = 1e-9
+# Terms that are a difference of nearly equal numbers are exact to this part of their total.
+_DIFFERENCES = {"left for the divergence", "divergence"}
+_DIFFERENCE_TOL = 1e-12
+# The epsilon of one of several problems comes from a bisection with a tolerance of 1e-9.
+_BISECTED_TOL = 1e-7
+# eta = 1/L is stated in floating point.
+_ONE = 1.0 + 1e-12
+
+
+class Check(NamedTuple):
+    """One condition of a verification.
+
+    Attributes
+    ----------
+    name : str
+        What was checked, as a path into the report or a condition of the theorem.
+    ok : bool
+        Whether it holds.
+    stated, recomputed : object
+        What the report says and what follows from the public inputs; None where there is
+        nothing to compare.
+    detail : str
+        The condition in words.
+    """
+
+    name: str
+    ok: bool
+    stated: object = None
+    recomputed: object = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Outcome of :meth:`PrivacyReport.verify`; true in a boolean context if everything holds.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether every check holds.
+    checks : tuple of Check
+        All checks, in order.
+    statement : str
+        The guarantee that was checked, in words.
+    private : bool
+        False if the report itself says that the noise can be reproduced.
+    not_checked : tuple of str
+        What no verification can check from a report.
+    """
+
+    ok: bool
+    checks: tuple[Check, ...]
+    statement: str
+    private: bool
+    not_checked: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that do not hold."""
+        return tuple(check for check in self.checks if not check.ok)
+
+    def __str__(self) -> str:
+        if not self.ok:
+            count = len(self.failures)
+            lines = [f"NOT VERIFIED: {count} of {len(self.checks)} conditions do not hold"]
+        elif self.private:
+            lines = [f"VERIFIED: {len(self.checks)} conditions hold"]
+        else:
+            lines = [
+                f"VERIFIED, BUT NOT PRIVATE: {len(self.checks)} conditions hold for fresh noise,",
+                "but random_state was given, so the noise can be reproduced and removed",
+            ]
+        lines.append(f"  {self.statement}")
+        for check in self.failures:
+            lines += wrap(f"{check.name}: {check.detail}", "  [FAIL] ")
+            if check.stated is not None or check.recomputed is not None:
+                lines.append(f"         stated     {_shown(check.stated)}")
+                if not check.name.startswith("certificate.public_inputs."):
+                    lines.append(f"         recomputed {_shown(check.recomputed)}")
+        passed: dict[str, list[Check]] = {}
+        for check in self.checks:
+            if check.ok:
+                passed.setdefault(_group_of(check), []).append(check)
+        for text, checks in passed.items():
+            if text in _GROUPS.values():
+                lines.append(f"  [ok]   {len(checks)} {text}")
+            else:
+                for check in checks:
+                    lines += wrap(f"{check.name}: {check.detail}", "  [ok]   ")
+        lines.append("Not checked, because a report alone cannot show it:")
+        for text in self.not_checked:
+            lines += wrap(text, "  - ")
+        return "\n".join(lines)
+
+
+_GROUPS = {
+    "certificate.public_inputs": "public inputs are in their ranges",
+    "guarantee": "stated numbers and names agree with the certificate's inputs",
+    "certificate.intermediates": "intermediate numbers agree with the recomputed ones",
+    "certificate.contributions": "contributions to epsilon and delta agree",
+    "certificate.utility": "utility bounds agree",
+    "loss": "constants of the loss agree with its formula",
+    "public_inputs": "choices of the estimator are covered by the certificate",
+    "warnings": "warnings that the public inputs call for are present",
+}
+
+
+def _group_of(check: Check) -> str:
+    for prefix, text in _GROUPS.items():
+        if check.name.startswith(f"{prefix}."):
+            return text
+    return check.name
+
+
+def _shown(value: object) -> str:
+    return "(absent)" if value is None else repr(value)
+
+
+def verify(report: PrivacyReport) -> Verification:
+    """Return the outcome of checking everything that a report alone can show.
+
+    Parameters
+    ----------
+    report : PrivacyReport
+        Usually read from JSON.
+
+    Returns
+    -------
+    Verification
+        True in a boolean context if every check holds.
+    """
+    # Absurd inputs may overflow on the way; what comes of it fails a comparison.
+    with np.errstate(all="ignore"):
+        checks = tuple(_checks(report))
+    return Verification(
+        ok=all(check.ok for check in checks),
+        checks=checks,
+        statement=statement(report),
+        private=not report.seeded,
+        not_checked=_not_checked(report),
+    )
+
+
+def _checks(report: PrivacyReport) -> Iterator[Check]:
+    # A fresh certificate: nothing that the given one may have cached is believed.
+    inputs = report.certificate.public_inputs()
+    certificate = MECHANISMS[report.mechanism].make_certificate(inputs)
+    yield from _agreement(report, certificate)
+    ranges = tuple(_RANGES[report.mechanism](certificate))
+    yield from ranges
+    if not all(check.ok for check in ranges):
+        return
+    try:
+        recomputed: dict[str, Any] = {
+            "intermediates": certificate.intermediates,
+            "contributions": certificate.contributions,
+            "utility": certificate.utility,
+        }
+        conditions = tuple(_CONDITIONS[report.mechanism](certificate))
+        delta = certificate.delta_at(report.epsilon)
+    except (ArithmeticError, ValueError) as error:
+        yield Check(
+            "recomputation",
+            False,
+            detail=f"the formulas cannot be evaluated at these inputs ({error})",
+        )
+        return
+    yield from conditions
+    stated_delta = float(report.delta)
+    yield Check(
+        "delta at the stated epsilon",
+        delta <= stated_delta * (1.0 + _RTOL),
+        stated_delta,
+        delta,
+        f"{certificate.theorem} certifies delta = {number(delta, up=True)} at epsilon = "
+        f"{number(float(report.epsilon))}; at most {number(stated_delta)} is stated",
+    )
+    assert report.stated is not None
+    for part in ("intermediates", "utility"):
+        yield from _equalities(f"certificate.{part}", report.stated[part], recomputed[part])
+    for total, terms in recomputed["contributions"].items():
+        whole = abs(float(report.epsilon if total == "epsilon" else report.delta))
+        yield from _equalities(
+            f"certificate.contributions.{total}",
+            report.stated["contributions"].get(total, {}),
+            terms,
+            slack=(_BISECTED_TOL if report.n_problems > 1 else _DIFFERENCE_TOL) * whole,
+        )
+    yield from _consistency(report, inputs)
+    yield from _warning_checks(report, certificate)
+
+
+def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Check]:
+    """Check that what is stated in several places is stated alike."""
+    assert report.stated is not None
+    recomputed = guarantee_of(certificate)
+    for name, stated in report.stated["guarantee"].items():
+        value = recomputed[name]
+        yield Check(
+            f"guarantee.{name}",
+            stated == value,
+            stated,
+            value,
+            f"must be the {name} of the certificate",
+        )
+    inputs = certificate.public_inputs()
+    for name in ("adjacency", "epsilon", "delta", "calibration"):
+        stated, value = report.public_inputs.get(name), inputs.get(name)
+        if stated is not None and value is not None and isinstance(stated, float | int | str):
+            yield Check(
+                f"guarantee.public_inputs.{name}",
+                stated == value,
+                stated,
+                value,
+                f"public_inputs.{name}: must be the {name} of the certificate",
+            )
+
+
+def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that the certificate covers the choices that the estimator states."""
+    given = report.public_inputs
+    weights = given.get("class_weight")
+    if isinstance(weights, Mapping) and weights and isinstance(inputs.get("loss"), Mapping):
+        largest, weight = max(weights.values()), inputs["loss"]["weight"]
+        yield Check(
+            "public_inputs.class_weight",
+            largest <= weight * (1.0 + _RTOL),
+            largest,
+            weight,
+            "the largest class weight must be at most the weight of the loss",
+        )
+    row_norm = given.get("row_norm_bound")
+    if row_norm is not None and "data_norm" in inputs:
+        norm = math.hypot(row_norm, given.get("intercept_scaling") or 0.0)
+        yield Check(
+            "public_inputs.row_norm_bound",
+            norm <= inputs["data_norm"] * (1.0 + _RTOL),
+            norm,
+            inputs["data_norm"],
+            "the norm of a record, intercept included, must be at most data_norm",
+        )
+    classes = given.get("classes")
+    if isinstance(classes, tuple) and "n_problems" in inputs:
+        needed = 1 if len(classes) == 2 else len(classes)
+        yield Check(
+            "public_inputs.classes",
+            needed <= inputs["n_problems"],
+            needed,
+            inputs["n_problems"],
+            f"{len(classes)} classes need {needed} of the problems that the guarantee covers",
+        )
+
+
+def _equalities(
+    path: str, stated: Mapping[str, float], recomputed: Mapping[str, float], slack: float = 0.0
+) -> Iterator[Check]:
+    for key in [*recomputed, *(key for key in stated if key not in recomputed)]:
+        a, b = stated.get(key), recomputed.get(key)
+        yield Check(
+            f"{path}.{key}",
+            a is not None and b is not None and _close(a, b, slack * (key in _DIFFERENCES)),
+            a,
+            b,
+            "must equal the number recomputed from the public inputs",
+        )
+
+
+def _close(a: float, b: float, slack: float) -> bool:
+    return a == b or math.isclose(a, b, rel_tol=_RTOL, abs_tol=slack)
+
+
+def _warning_checks(report: PrivacyReport, certificate: Certificate) -> Iterator[Check]:
+    expected = expected_warnings(certificate, report.public_inputs, seeded=report.seeded)
+    stated = [text for text in report.warnings if any(mark in text for mark in WARNING_MARKS)]
+    for text in expected:
+        yield Check(
+            "warnings.expected",
+            text in report.warnings,
+            detail=f"must contain what follows from the report itself: {text}",
+        )
+    for text in stated:
+        if text not in expected:
+            yield Check(
+                "warnings.unexpected",
+                False,
+                detail=f"contradicts seeded, public_inputs or the certificate: {text}",
+            )
+    if not expected and not stated:
+        yield Check("warnings", True, detail="the public inputs call for none")
+
+
+def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
+    inputs = report.certificate.public_inputs()
+    n, norm = inputs.get("n_samples"), inputs.get("data_norm")
+    records = (
+        "the assumptions of the report hold"
+        if n is None
+        else (
+            f"the data were {n} records, with features of norm at most {norm}, and the other "
+            f"assumptions of the report hold"
+        )
+    )
+    items = [
+        "the released model was computed by this mechanism with these parameters",
+        f"the noise came from the source named ({report.noise_source}) and was used once",
+        records,
+        "nothing else that depends on the records was published",
+        "sampled noise and float64 rounding are outside the theorem: it is a guarantee in exact "
+        "arithmetic",
+    ]
+    loss = inputs.get("loss")
+    if isinstance(loss, Mapping) and known_loss_constants(loss) is None:
+        items.append(
+            f"the constants L1, L2, L3 (and one_sided) of the loss {loss['name']!r}, which the "
+            f"package does not know"
+        )
+    return tuple(items)
+
+
+# --- gradient descent on a perturbed objective -----------------------------------------------
+
+
+def _objective_perturbation_ranges(
+    certificate: ObjectivePerturbationCertificate,
+) -> Iterator[Check]:
+    p = certificate.release
+    positive: dict[str, float] = {
+        "epsilon": certificate.epsilon,
+        "comparator_norm": certificate.comparator_norm,
+        "data_norm": p.data_norm,
+        "mu": p.mu,
+        "sigma": p.sigma,
+        "eta": p.eta,
+        "loss.L1": p.loss.L1,
+        "loss.L2": p.loss.L2,
+        "loss.L3": p.loss.L3,
+        "loss.temperature": p.loss.temperature,
+        "loss.weight": p.loss.weight,
+    }
+    counts = {
+        "n_samples": p.n_samples,
+        "n_features": p.n_features,
+        "n_problems": certificate.n_problems,
+        "n_iter": p.n_iter,
+    }
+    shares = {
+        "delta": certificate.delta,
+        "failure_probability": certificate.failure_probability,
+    }
+    choices = {
+        "adjacency": (p.adjacency, ADJACENCIES),
+        "calibration": (certificate.calibration, CALIBRATIONS),
+    }
+    margin, used, unused = p.loss.margin, "u", "r"
+    if certificate.calibration == "tight":
+        used, unused = unused, used
+    radius, other = getattr(certificate, used), getattr(certificate, unused)
+    found: list[tuple[str, object, bool, str]] = [
+        *((k, x, 0.0 < x < math.inf, "a positive number") for k, x in positive.items()),
+        *((k, x, 1 <= x < 2**63, "a positive integer") for k, x in counts.items()),
+        *((k, x, 0.0 < x < 1.0, "inside (0, 1)") for k, x in shares.items()),
+        *((k, x, x in allowed, f"one of {allowed}") for k, (x, allowed) in choices.items()),
+        ("loss.margin", margin, 0.0 <= margin < math.inf, "a nonnegative number"),
+        (used, radius, radius is not None and 0.0 < radius < math.inf, "a positive number"),
+        (unused, other, other is None, f"null for calibration {certificate.calibration!r}"),
+    ]
+    for key, value, ok, allowed in found:
+        yield Check(f"certificate.public_inputs.{key}", ok, value, None, f"must be {allowed}")
+
+
+def _objective_perturbation_conditions(
+    certificate: ObjectivePerturbationCertificate,
+) -> Iterator[Check]:
+    p = certificate.release
+    yield from _loss_checks(certificate)
+    yield Check(
+        "step size eta <= 1/L",
+        p.eta * p.L <= _ONE and p.eta * p.mu < 1.0,
+        p.eta,
+        1.0 / p.L,
+        f"eta = {number(p.eta)}, 1/L = {number(1.0 / p.L)} with L = mu + L2 data_norm^2",
+    )
+    if certificate.calibration == "corollary":
+        assert certificate.u is not None
+        least = threshold_7(p, certificate.u)
+        yield Check(
+            "condition (7) on N",
+            p.n_iter >= least,
+            p.n_iter,
+            least,
+            f"N = {p.n_iter} iterations, at least {number(least, up=True)} are needed",
+        )
+    else:
+        assert certificate.r is not None
+        finite = finite_iteration(p, certificate.r)
+        yield Check(
+            "condition (47): alpha_bar > 0 and r' exists",
+            finite is not None,
+            None,
+            None if finite is None else finite.alpha_bar,
+            f"the preimage of the ball of radius r = {number(certificate.r)} stays in a ball "
+            f"of radius r' on which the map is invertible",
+        )
+
+
+def _loss_checks(certificate: ObjectivePerturbationCertificate) -> Iterator[Check]:
+    inputs = certificate.public_inputs()["loss"]
+    known = known_loss_constants(inputs)
+    if known is None:
+        yield Check(
+            "loss",
+            True,
+            detail=f"{inputs['name']!r} is not known to the package: its constants are an "
+            f"assumption that the reviewer must check",
+        )
+        return
+    for key, stated in inputs.items():
+        value = getattr(known, key)
+        same = _close(stated, value, 0.0) if isinstance(stated, float) else stated == value
+        yield Check(
+            f"loss.{key}", same, stated, value, f"must be that of the {inputs['name']} loss"
+        )
+
+
+_RANGES: dict[str, Callable[[Any], Iterator[Check]]] = {
+    "objective-perturbation-gd": _objective_perturbation_ranges
+}
+_CONDITIONS: dict[str, Callable[[Any], Iterator[Check]]] = {
+    "objective-perturbation-gd": _objective_perturbation_conditions
+}
