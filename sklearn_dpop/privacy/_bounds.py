@@ -23,6 +23,7 @@ from sklearn_dpop.privacy._objective_perturbation import (
     log_delta_one_sided,
     log_delta_theorem_c13,
     log_divergence_one_sided,
+    log_divergence_through_null_record,
 )
 
 __all__ = [
@@ -119,9 +120,15 @@ def limit_log_delta(
     lam = 1.0 / noise_multiplier
     tau_0 = math.log1p(0.25 * curvature)
     if bound == "one-sided":
-        return log_divergence_one_sided(
+        direct = log_divergence_one_sided(
             lam, epsilon, adjacency=adjacency, curvature=curvature, tau_0=tau_0
         )
+        if adjacency == "zero-out":
+            return direct
+        detour, _ = log_divergence_through_null_record(
+            lam, epsilon, curvature=curvature, tau_0=tau_0
+        )
+        return np.minimum(direct, detour)
     excess = np.asarray(epsilon, dtype=float) - (0.5 * lam**2 + tau_0)
     t = np.maximum(excess, 0.0) * noise_multiplier
     if adjacency == "replace-one":

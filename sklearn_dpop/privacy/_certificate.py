@@ -12,10 +12,10 @@ import numpy as np
 from sklearn_dpop.privacy._bounds import (
     best_radius,
     extend_to_small_epsilon,
-    log_delta_at_radius,
     sharpest_bound,
 )
 from sklearn_dpop.privacy._composition import PrivacyLossDistribution, compose_profile
+from sklearn_dpop.privacy._gaussian import log_chi_sf
 from sklearn_dpop.privacy._objective_perturbation import (
     FiniteIteration,
     PerturbedGradientDescent,
@@ -23,6 +23,8 @@ from sklearn_dpop.privacy._objective_perturbation import (
     eps_0,
     finite_iteration,
     log_delta_one_sided,
+    log_delta_one_sided_detour,
+    log_delta_one_sided_direct,
     log_delta_theorem_41,
     log_delta_theorem_c13,
     s_n,
@@ -314,33 +316,37 @@ class ObjectivePerturbationCertificate:
                     "divergence": math.exp(float(self._log_delta_one(eps_one))) - truncation,
                 },
             }
-        assert self.r is not None
-        eps_one = self.problem_epsilon
-        log_delta, finite = log_delta_at_radius(p, self.r, eps_one, self.bound)
+        return self._tight_contributions(self.problem_epsilon)
+
+    def _tight_contributions(self, eps_one: float) -> dict[str, dict[str, float]]:
+        p, finite = self.release, self._finite
         if finite is None:
             return {"epsilon": {}, "delta": {}}
-        from sklearn_dpop.privacy._gaussian import log_chi_sf
-
-        truncation = math.exp(float(log_chi_sf(self.r / p.sigma, p.d_star)))
-        spent = finite.correction
+        lam = p.G / p.sigma
+        truncation = math.exp(float(log_chi_sf(finite.r / p.sigma, p.d_star)))
+        # By way of the null record every correction is paid twice.
+        steps, log_determinant = 1.0, p.tau_0
+        gaussian = {"Gaussian density ratio, G^2/(2 sigma^2)": 0.5 * lam**2}
         if self.bound == "one-sided":
-            free = eps_one - spent >= p.curvature
-            determinant = 0.0 if free else p.tau_0
             gaussian = {}
-        else:
-            determinant = p.tau_0
-            gaussian = {"Gaussian density ratio, G^2/(2 sigma^2)": 0.5 * (p.G / p.sigma) ** 2}
+            left = eps_one - finite.correction
+            direct = float(log_delta_one_sided_direct(p, finite, eps_one))
+            if float(log_delta_one_sided_detour(p, finite, eps_one)) < direct:
+                left = 0.5 * (eps_one - 2.0 * finite.correction) - 0.125 * lam**2
+                steps, truncation = 2.0, truncation * (1.0 + math.exp(left + finite.correction))
+            log_determinant = 0.0 if left >= p.curvature else steps * p.tau_0
+        spent = {
+            "last-step residual": steps * finite.residual,
+            "log-determinant, finite iterations": steps * finite.tau_corr,
+            "log-determinant, limit": log_determinant,
+            **gaussian,
+        }
+        delta = math.exp(float(self._log_delta_one(eps_one)))
         return {
-            "epsilon": {
-                "last-step residual": finite.residual,
-                "log-determinant, finite iterations": finite.tau_corr,
-                "log-determinant, limit": determinant,
-                **gaussian,
-                "left for the divergence": eps_one - spent - determinant - sum(gaussian.values()),
-            },
+            "epsilon": {**spent, "left for the divergence": eps_one - sum(spent.values())},
             "delta": {
                 "truncation, Pr(|Z| > r)": truncation,
-                "divergence": max(math.exp(log_delta) - truncation, 0.0),
+                "divergence": max(delta - truncation, 0.0),
             },
         }
 

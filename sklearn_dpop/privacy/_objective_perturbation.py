@@ -43,9 +43,12 @@ __all__ = [
     "eps_0",
     "finite_iteration",
     "log_delta_one_sided",
+    "log_delta_one_sided_detour",
+    "log_delta_one_sided_direct",
     "log_delta_theorem_41",
     "log_delta_theorem_c13",
     "log_divergence_one_sided",
+    "log_divergence_through_null_record",
     "s_n",
     "tau_star",
     "threshold_7",
@@ -351,6 +354,15 @@ def log_delta_theorem_c13(
 # --- The one-sided refinement ----------------------------------------------------------------
 
 
+def _log_null_record_profile(
+    shift: float, epsilon: Float, *, curvature: float, tau_0: float
+) -> Float:
+    """Return the log of the one-sided profile between a data set and one with a null record."""
+    charged = np.where(epsilon >= tau_0, log_gaussian_delta(shift, epsilon - tau_0), 0.0)
+    free = np.where(epsilon >= curvature, log_gaussian_delta(shift, epsilon), 0.0)
+    return np.minimum(charged, free)
+
+
 def log_divergence_one_sided(
     shift: float, epsilon: ArrayLike, *, adjacency: str, curvature: float, tau_0: float
 ) -> Float:
@@ -381,19 +393,48 @@ def log_divergence_one_sided(
         :math:`c = 4L_2\zeta^2/(n\mu)` and :math:`\tau_0 = \log(1 + c/4)`.
     """
     eps = np.asarray(epsilon, dtype=float)
-    charged = log_gaussian_delta(shift, eps - tau_0)
-    free = log_gaussian_delta(shift, eps)
-    if adjacency == "replace-one":
-        half_charged = log_gaussian_delta(0.5 * shift, eps - tau_0)
-        charged = np.logaddexp(charged, math.log(2.0) + half_charged)
-        mixed = log_normal_sf(2.0 * (eps - curvature) / shift - 0.25 * shift)
-        free = np.logaddexp(free, np.logaddexp(log_gaussian_delta(0.5 * shift, eps), mixed))
+    if adjacency == "zero-out":
+        return _log_null_record_profile(shift, eps, curvature=curvature, tau_0=tau_0)
+    charged = np.logaddexp(
+        log_gaussian_delta(shift, eps - tau_0),
+        math.log(2.0) + log_gaussian_delta(0.5 * shift, eps - tau_0),
+    )
+    mixed = log_normal_sf(2.0 * (eps - curvature) / shift - 0.25 * shift)
+    free = np.logaddexp(
+        log_gaussian_delta(shift, eps),
+        np.logaddexp(log_gaussian_delta(0.5 * shift, eps), mixed),
+    )
     charged = np.where(eps >= tau_0, charged, 0.0)
     free = np.where(eps >= curvature, free, 0.0)
     return np.minimum(np.minimum(charged, free), 0.0)
 
 
-def log_delta_one_sided(
+def log_divergence_through_null_record(
+    shift: float, epsilon: ArrayLike, *, curvature: float, tau_0: float
+) -> tuple[Float, Float]:
+    r"""Bound replace-one by two zero-out steps: the record leaves, another one comes.
+
+    With the zero-out profile :math:`\delta_0`, for every split
+    :math:`\epsilon_1 + \epsilon_2 = \epsilon` of the budget
+    :math:`\delta(\epsilon) \le \delta_0(\epsilon_1) + e^{\epsilon_1}\delta_0(\epsilon_2)`.
+    The split :math:`\epsilon_{1,2} = \epsilon/2 \mp \lambda^2/8` is the best one of Gaussian
+    mechanisms, for which it returns exactly :math:`h_\lambda(\epsilon)`.
+
+    Returns
+    -------
+    log_delta, first : ndarray
+        The log of the bound (0 where nothing is certified) and :math:`\epsilon_1`.
+    """
+    eps = np.asarray(epsilon, dtype=float)
+    first, second = 0.5 * eps - 0.125 * shift**2, 0.5 * eps + 0.125 * shift**2
+    constants = {"curvature": curvature, "tau_0": tau_0}
+    out = _log_null_record_profile(0.5 * shift, first, **constants)
+    back = _log_null_record_profile(0.5 * shift, second, **constants)
+    certified = (out < 0.0) & (back < 0.0)
+    return np.where(certified, np.minimum(np.logaddexp(out, first + back), 0.0), 0.0), first
+
+
+def log_delta_one_sided_direct(
     p: PerturbedGradientDescent, finite: FiniteIteration, epsilon: ArrayLike
 ) -> Float:
     r"""Return the log of the profile of Theorem C.13 with the one-sided divergence.
@@ -402,8 +443,42 @@ def log_delta_one_sided(
     the log-determinant are those of Theorem C.13; only its Term (A) and the frozen
     log-determinant are treated together by :func:`log_divergence_one_sided`.
     """
-    eps = np.asarray(epsilon, dtype=float) - finite.correction
     log_divergence = log_divergence_one_sided(
-        p.G / p.sigma, eps, adjacency=p.adjacency, curvature=p.curvature, tau_0=p.tau_0
+        p.G / p.sigma,
+        np.asarray(epsilon, dtype=float) - finite.correction,
+        adjacency=p.adjacency,
+        curvature=p.curvature,
+        tau_0=p.tau_0,
     )
     return np.minimum(np.logaddexp(_log_truncation(p, finite.r), log_divergence), 0.0)
+
+
+def log_delta_one_sided_detour(
+    p: PerturbedGradientDescent, finite: FiniteIteration, epsilon: ArrayLike
+) -> Float:
+    r"""Return the log of the replace-one profile by way of the null record.
+
+    Each of the two zero-out steps pays the truncation :math:`P` and the corrections
+    :math:`\kappa` (those of replace-one bound them):
+    :math:`\delta \le \delta_0(e_1) + P + e^{e_1 + \kappa}(\delta_0(e_2) + P)` with
+    :math:`e_1 + e_2 = \epsilon - 2\kappa`.  Zero for zero-out, which has no such detour.
+    """
+    eps = np.asarray(epsilon, dtype=float)
+    if p.adjacency == "zero-out":
+        return np.zeros_like(eps)
+    kappa, tail = finite.correction, _log_truncation(p, finite.r)
+    divergence, first = log_divergence_through_null_record(
+        p.G / p.sigma, eps - 2.0 * kappa, curvature=p.curvature, tau_0=p.tau_0
+    )
+    detour = np.logaddexp(divergence + kappa, tail + np.logaddexp(0.0, first + kappa))
+    return np.where(divergence < 0.0, np.minimum(detour, 0.0), 0.0)
+
+
+def log_delta_one_sided(
+    p: PerturbedGradientDescent, finite: FiniteIteration, epsilon: ArrayLike
+) -> Float:
+    """Return the smaller of the direct bound and the one by way of the null record."""
+    return np.minimum(
+        log_delta_one_sided_direct(p, finite, epsilon),
+        log_delta_one_sided_detour(p, finite, epsilon),
+    )

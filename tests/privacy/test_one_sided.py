@@ -15,9 +15,12 @@ from scipy.special import expit
 
 from sklearn_dpop.privacy._bounds import BOUNDS, best_radius, limit_log_delta
 from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
-from sklearn_dpop.privacy._gaussian import gaussian_delta
+from sklearn_dpop.privacy._gaussian import gaussian_delta, log_gaussian_delta
 from sklearn_dpop.privacy._loss_constants import softplus_constants
-from sklearn_dpop.privacy._objective_perturbation import PerturbedGradientDescent
+from sklearn_dpop.privacy._objective_perturbation import (
+    PerturbedGradientDescent,
+    log_divergence_through_null_record,
+)
 
 LOGISTIC = softplus_constants("logistic", 0.0, 1.0)
 
@@ -189,6 +192,43 @@ def test_calibrated_release_of_finitely_many_steps_is_private(adjacency, epsilon
                 exact = divergence(p, q, level, cell)
                 assert exact <= certificate.delta_at(level) * (1 + 1e-3) + 1e-9
     assert checked > 0
+
+
+@pytest.mark.parametrize("shift", [0.05, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
+def test_the_way_by_the_null_record_is_exact_for_gaussian_mechanisms(shift, epsilon):
+    # With curvature 0 both steps are Gaussian mechanisms of shift lambda / 2, and groups of
+    # two under a mu-GDP mechanism are exactly 2 mu-GDP (Dong, Roth, Su 2022).
+    if 0.5 * epsilon < 0.125 * shift**2:
+        pytest.skip("the first step would need a negative epsilon")
+    bound, first = log_divergence_through_null_record(shift, epsilon, curvature=0.0, tau_0=0.0)
+    exact = float(log_gaussian_delta(shift, epsilon))
+    assert float(bound) == pytest.approx(exact, rel=1e-12, abs=1e-10)
+    assert float(first) == 0.5 * epsilon - 0.125 * shift**2
+
+
+def test_finite_detour_pays_truncation_and_corrections_twice():
+    from sklearn_dpop.privacy._gaussian import chi_radius, log_chi_sf
+    from sklearn_dpop.privacy._objective_perturbation import (
+        finite_iteration,
+        log_delta_one_sided_detour,
+    )
+
+    release = PerturbedGradientDescent(
+        1000, 20, 1.0, LOGISTIC, "replace-one", 0.05, 0.0077, 72, 1 / 0.3
+    )
+    finite = finite_iteration(release, release.sigma * chi_radius(-20.0, 20))
+    lam, kappa, epsilon = release.G / release.sigma, finite.correction, 1.0
+    tail = math.exp(float(log_chi_sf(finite.r / release.sigma, 20)))
+    e_1 = (epsilon - 2 * kappa) / 2 - lam**2 / 8
+    e_2 = (epsilon - 2 * kappa) / 2 + lam**2 / 8
+    assert kappa > 1e-3
+    assert e_1 > release.curvature
+    half = 2 / lam  # noise multiplier of one zero-out step
+    by_hand = gaussian_delta(e_1, noise_multiplier=half) + tail
+    by_hand += math.exp(e_1 + kappa) * (gaussian_delta(e_2, noise_multiplier=half) + tail)
+    got = math.exp(float(log_delta_one_sided_detour(release, finite, epsilon)))
+    assert by_hand * (1 - 1e-12) <= got <= by_hand * math.exp(kappa) * (1 + 1e-12)
 
 
 def test_search_over_radii_loses_nothing_to_a_fine_scan():
