@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _verify(path: str, *, quiet: bool) -> int:
     from sklearn_dpop.privacy._report import PrivacyReport
+    from sklearn_dpop.privacy._report_text import clean
 
     try:
         report = PrivacyReport.from_json(Path(path).read_bytes())
@@ -74,7 +75,7 @@ def _verify(path: str, *, quiet: bool) -> int:
         print(f"sklearn-dpop verify: {path}: {error.strerror or error}", file=sys.stderr)
         return 2
     except ValueError as error:
-        print(f"sklearn-dpop verify: {path}: not a readable report: {error}", file=sys.stderr)
+        print(f"sklearn-dpop verify: {path}: not a report: {clean(str(error))}", file=sys.stderr)
         return 2
     verification = report.verify()
     if not quiet:

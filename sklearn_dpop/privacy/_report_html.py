@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from html import escape
+from html import escape as escape_markup
 from typing import TYPE_CHECKING, Any
 
 from sklearn_dpop.privacy._report_text import (
@@ -15,6 +15,7 @@ from sklearn_dpop.privacy._report_text import (
     INTERMEDIATES,
     UTILITY,
     alarms,
+    clean,
     gaussian_profile,
     guarantee_name,
     in_words,
@@ -135,6 +136,11 @@ body{{margin:0;padding:1.5rem 1rem;background:{LIGHT["soft"]}}}
 """
 
 
+def escape(text: str) -> str:
+    """Return `text` without markup and without characters that reorder or hide other text."""
+    return escape_markup(clean(text))
+
+
 def page(report: PrivacyReport) -> str:
     """Return the report as a page of its own: see :meth:`PrivacyReport.to_html`."""
     title = escape(f"Privacy report: {report.estimator}")
@@ -168,7 +174,7 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
         for text in alarms(report)
     ]
     if report.seeded:
-        parts.append('<p class="sk-dpop-kicker" style="margin-top:.8rem">With fresh noise</p>')
+        parts.append('<p class="sk-dpop-kicker" style="margin-top:.8rem">Without it</p>')
     parts += [
         f'<{heading} class="sk-dpop-claim">{_claim(report)}</{heading}>',
         f"<p>{escape(report.adjacency)} adjacency · {escape(report.theorem)}</p>",

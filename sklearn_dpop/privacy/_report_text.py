@@ -24,6 +24,7 @@ __all__ = [
     "UTILITY",
     "alarms",
     "attack_success",
+    "clean",
     "guarantee_name",
     "in_words",
     "number",
@@ -115,10 +116,10 @@ _DATA = {
     "data_norm": "norm of a record's features <= {}",
 }
 _PARAMETERS = {
-    "mu": "mu = {} (regularization)",
-    "sigma": "sigma = {} (noise)",
+    "mu": "mu = {}",
+    "sigma": "noise sigma = {}",
     "n_iter": "N = {} steps",
-    "eta": "eta = {} (step size)",
+    "eta": "step eta = {}",
 }
 
 
@@ -244,7 +245,7 @@ def guarantee_name(report: PrivacyReport) -> str:
 
 def statement(report: PrivacyReport) -> str:
     """Return the guarantee in one line."""
-    return f"{guarantee_name(report)}-differential privacy, {report.adjacency} adjacency"
+    return clean(f"{guarantee_name(report)}-differential privacy, {report.adjacency} adjacency")
 
 
 def in_words(report: PrivacyReport) -> str:
@@ -293,20 +294,26 @@ def sharper_note(report: PrivacyReport) -> str | None:
     )
 
 
-def wrap(text: str, label: str, width: int = WIDTH) -> list[str]:
-    """Return `text` as lines of at most `width` columns, the first one after `label`."""
+def clean(text: str) -> str:
+    """Return `text` with characters that could steer a terminal shown as ``?``."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def wrap(text: str, label: str, *, max_lines: int | None = None) -> list[str]:
+    """Return `text` as lines of at most 88 columns, the first one after `label`."""
     return textwrap.wrap(
-        text,
-        width,
+        clean(" ".join(text.split())),
+        WIDTH,
         initial_indent=label,
         subsequent_indent=" " * len(label),
-        break_long_words=True,
         break_on_hyphens=False,
+        max_lines=max_lines,
+        placeholder=" ...",
     ) or [label.rstrip()]
 
 
 def _row(label: str, text: str) -> list[str]:
-    return wrap(text, label.ljust(_LABEL))
+    return wrap(text, label.ljust(_LABEL), max_lines=3)
 
 
 def _value(value: Any) -> str:
@@ -320,8 +327,8 @@ def summary(report: PrivacyReport) -> str:
 
     inputs = report.certificate.public_inputs()
     lines = [*alarms(report)]
-    lines += wrap(statement(report), "With fresh noise: " if report.seeded else "")
-    lines += wrap(in_words(report), "  ")
+    lines += wrap(statement(report), "Without it: " if report.seeded else "", max_lines=2)
+    lines += wrap(in_words(report), "  ", max_lines=6)
     body = _row("mechanism", f"{report.estimator}: {MECHANISMS[report.mechanism].title}")
     calibration = inputs.get("calibration")
     body += _row(

@@ -221,7 +221,10 @@ def _checks(report: PrivacyReport) -> Iterator[Check]:
             terms,
             slack=(_BISECTED_TOL if report.n_problems > 1 else _DIFFERENCE_TOL) * whole,
         )
-    yield from _consistency(report, inputs)
+    try:
+        yield from _consistency(report, inputs)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        yield Check("public_inputs", False, detail=f"cannot be compared with the rest ({error})")
     yield from _warning_checks(report, certificate)
 
 
@@ -279,10 +282,10 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
         needed = 1 if len(classes) == 2 else len(classes)
         yield Check(
             "public_inputs.classes",
-            needed <= inputs["n_problems"],
+            needed == inputs["n_problems"],
             needed,
             inputs["n_problems"],
-            f"{len(classes)} classes need {needed} of the problems that the guarantee covers",
+            f"{len(classes)} classes make {needed} one-vs-rest problems, all under the guarantee",
         )
 
 

@@ -1,0 +1,134 @@
+"""The command line: exit codes, and messages in the right place."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from sklearn_dpop.cli import main
+from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
+from sklearn_dpop.privacy._report import PrivacyReport, package_versions
+
+
+@pytest.fixture
+def path(tmp_path):
+    report = PrivacyReport(
+        mechanism="objective-perturbation-gd",
+        estimator="ObjPertGDLogisticRegression",
+        certificate=calibrate_objective_perturbation(1000, 5, epsilon=1.0, delta=1e-5),
+        public_inputs={},
+        assumptions=(),
+        noise_source="ChaCha20, key from the operating system",
+        seeded=False,
+        warnings=(),
+        versions=package_versions(),
+    )
+    path = tmp_path / "report.json"
+    path.write_text(report.to_json())
+    return path
+
+
+def alter(path, find, put):
+    text = path.read_text()
+    assert find in text
+    path.write_text(text.replace(find, put))
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "sklearn_dpop", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_verify_succeeds(path, capsys):
+    assert main(["verify", str(path)]) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("VERIFIED")
+    assert output.err == ""
+
+
+def test_verify_fails_on_an_altered_report(path, capsys):
+    alter(path, '"delta": 1e-05', '"delta": 1e-06')
+    assert main(["verify", str(path)]) == 1
+    output = capsys.readouterr()
+    assert output.out.startswith("NOT VERIFIED")
+    assert "delta at the stated epsilon" in output.out
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_quiet_prints_nothing(path, capsys, code):
+    if code:
+        alter(path, '"sigma": ', '"sigma": 1')
+    assert main(["verify", str(path), "--quiet"]) == code
+    output = capsys.readouterr()
+    assert output.out == output.err == ""
+
+
+@pytest.mark.parametrize(
+    ("find", "put", "message"),
+    [
+        ('"delta": 1e-05', '"delta": NaN', "NaN: not a JSON number"),
+        ('"schema_version": 1', '"schema_version": 9', "schema_version=9: must be 1"),
+        ('"seeded": false,', "", "seeded: missing"),
+        ('"mechanism"', '"a\\u001b[31m"', "mechanism: missing"),
+    ],
+)
+def test_what_is_not_a_report_is_an_error(path, capsys, find, put, message):
+    alter(path, find, put)
+    assert main(["verify", str(path), "--quiet"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
+    assert "\x1b" not in output.err
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path, capsys):
+    for bad in (tmp_path / "absent.json", tmp_path):
+        assert main(["verify", str(bad)]) == 2
+        output = capsys.readouterr()
+        assert output.err.startswith(f"sklearn-dpop verify: {bad}: ")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\x00\xd8")
+    assert main(["verify", str(binary)]) == 2
+
+
+def test_bad_usage(capsys):
+    assert main(["verify"]) == 2
+    assert main(["unknown"]) == 2
+    assert main(["--unknown"]) == 2
+    assert "usage: sklearn-dpop" in capsys.readouterr().err
+
+
+def test_without_arguments_prints_help(capsys):
+    assert main([]) == 0
+    assert "verify" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"sklearn-dpop {package_versions()['sklearn-dpop']}"
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [([], None), (["--output", "there"], "there")])
+def test_demo_is_run_with_its_folder(monkeypatch, arguments, folder):
+    calls = []
+    fake = types.SimpleNamespace(run_demo=calls.append)
+    monkeypatch.setitem(sys.modules, "sklearn_dpop._demo", fake)
+    assert main(["demo", *arguments]) == 0
+    assert calls == [folder]
+
+
+def test_exit_codes_of_the_process(path):
+    done = run("verify", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("VERIFIED")
+    alter(path, '"sigma": ', '"sigma": 1')
+    assert run("verify", str(path)).returncode == 1
+    path.write_text("{")
+    done = run("verify", str(path))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
