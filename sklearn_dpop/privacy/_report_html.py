@@ -78,6 +78,7 @@ _STYLE = f"""
 .sk-dpop-report .sk-dpop-words{{max-width:46rem;margin:.6rem 0 0}}
 .sk-dpop-report .sk-dpop-note{{border-radius:8px;padding:.6rem .85rem;margin:.8rem 0 0}}
 .sk-dpop-report .sk-dpop-note p+p{{margin-top:.35rem}}
+.sk-dpop-report .sk-dpop-note+.sk-dpop-claim{{margin-top:.8rem}}
 .sk-dpop-report .sk-dpop-warn{{background:var(--sd-warn-bg);color:var(--sd-warn)}}
 .sk-dpop-report .sk-dpop-stop{{background:var(--sd-stop-bg);color:var(--sd-stop);
  font-weight:650}}

@@ -108,10 +108,6 @@ class Verification:
         lines.append(f"  {self.statement}")
         for check in self.failures:
             lines += wrap(f"{check.name}: {check.detail}", "  [FAIL] ")
-            if check.stated is not None or check.recomputed is not None:
-                lines.append(f"         stated     {_shown(check.stated)}")
-                if not check.name.startswith("certificate.public_inputs."):
-                    lines.append(f"         recomputed {_shown(check.recomputed)}")
         passed: dict[str, list[Check]] = {}
         for check in self.checks:
             if check.ok:
@@ -239,7 +235,7 @@ def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Chec
             stated == value,
             stated,
             value,
-            f"must be the {name} of the certificate",
+            f"stated {_shown(stated)}, by the certificate's inputs {_shown(value)}",
         )
     inputs = certificate.public_inputs()
     for name in ("adjacency", "epsilon", "delta", "calibration"):
@@ -250,7 +246,7 @@ def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Chec
                 stated == value,
                 stated,
                 value,
-                f"public_inputs.{name}: must be the {name} of the certificate",
+                f"public_inputs.{name} is {_shown(stated)}, in the certificate {_shown(value)}",
             )
 
 
@@ -265,7 +261,8 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
             largest <= weight * (1.0 + _RTOL),
             largest,
             weight,
-            "the largest class weight must be at most the weight of the loss",
+            f"the largest class weight, {_shown(largest)}, must be at most the weight of the "
+            f"loss, {_shown(weight)}",
         )
     row_norm = given.get("row_norm_bound")
     if row_norm is not None and "data_norm" in inputs:
@@ -275,7 +272,8 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
             norm <= inputs["data_norm"] * (1.0 + _RTOL),
             norm,
             inputs["data_norm"],
-            "the norm of a record, intercept included, must be at most data_norm",
+            f"the norm of a record, intercept included, is up to {_shown(norm)}; it must be at "
+            f"most data_norm, {_shown(inputs['data_norm'])}",
         )
     classes = given.get("classes")
     if isinstance(classes, tuple) and "n_problems" in inputs:
@@ -285,7 +283,8 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
             needed == inputs["n_problems"],
             needed,
             inputs["n_problems"],
-            f"{len(classes)} classes make {needed} one-vs-rest problems, all under the guarantee",
+            f"{len(classes)} classes make {needed} one-vs-rest problems; the guarantee is that of "
+            f"{inputs['n_problems']}",
         )
 
 
@@ -299,7 +298,7 @@ def _equalities(
             a is not None and b is not None and _close(a, b, slack * (key in _DIFFERENCES)),
             a,
             b,
-            "must equal the number recomputed from the public inputs",
+            f"stated {_shown(a)}, recomputed {_shown(b)}",
         )
 
 
@@ -403,7 +402,8 @@ def _objective_perturbation_ranges(
         (unused, other, other is None, f"null for calibration {certificate.calibration!r}"),
     ]
     for key, value, ok, allowed in found:
-        yield Check(f"certificate.public_inputs.{key}", ok, value, None, f"must be {allowed}")
+        detail = f"{_shown(value)} must be {allowed}"
+        yield Check(f"certificate.public_inputs.{key}", ok, value, None, detail)
 
 
 def _objective_perturbation_conditions(
@@ -456,7 +456,11 @@ def _loss_checks(certificate: ObjectivePerturbationCertificate) -> Iterator[Chec
         value = getattr(known, key)
         same = _close(stated, value, 0.0) if isinstance(stated, float) else stated == value
         yield Check(
-            f"loss.{key}", same, stated, value, f"must be that of the {inputs['name']} loss"
+            f"loss.{key}",
+            same,
+            stated,
+            value,
+            f"stated {_shown(stated)}, the {inputs['name']} loss has {_shown(value)}",
         )
 
 
