@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sklearn_dpop.privacy._report_text import gaussian_profile, profile_floor, profile_points
+from sklearn_dpop.privacy._report_text import gaussian_profile, profile_floor
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._report import PrivacyReport
@@ -25,7 +25,7 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
     if ax is None:
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
     epsilon, delta = float(report.epsilon), float(report.delta)
-    points = np.array(profile_points(report, 51))
+    points = np.array(report._profile_points)
     if points.size == 0:
         raise ValueError("the report does not verify: report.verify() says why")
     ax.plot(points[:, 0], points[:, 1], label="certified", zorder=2)
