@@ -1,0 +1,1 @@
+"""Strategy matrices: correlated noise for private learning, its sensitivity and its error."""
