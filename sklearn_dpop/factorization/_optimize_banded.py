@@ -136,7 +136,7 @@ def optimize_banded_inverse(
     w = check_workload(workload_coef, n)
     weights = error_weights(n, error)
     check_participation(n, participations, separation)
-    gram = _workload_gram(w, weights, bandwidth)
+    gram = workload_gram(w, weights, bandwidth)
 
     smooth = banded_inverse_loss(gram, n, participations, separation, exact=False)
     starts = [series_power(w, -power, bandwidth)[1:] for power in _POWERS]
@@ -216,7 +216,7 @@ def banded_inverse_loss(
     return loss
 
 
-def _workload_gram(w: Array, weights: Array, bandwidth: int) -> Array:
+def workload_gram(w: Array, weights: Array, bandwidth: int) -> Array:
     """``G_ij = sum_r q_r w_{r-i} w_{r-j}``, so that the squared error is ``m G m``."""
     shifted = np.zeros((bandwidth, len(w)))
     for j in range(bandwidth):

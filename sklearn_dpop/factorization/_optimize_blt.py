@@ -90,7 +90,7 @@ def optimize_blt(
     >>> import numpy as np
     >>> theta, omega = optimize_blt(100, 2, np.ones(100), participations=1, separation=100)
     >>> theta.round(2), omega.round(2)
-    (array([0.98, 0.68]), array([0.13, 0.37]))
+    (array([0.97, 0.66]), array([0.22, 0.28]))
     """
     check_length_and_size(n, "buffers", buffers)
     w = check_workload(workload_coef, n)
@@ -231,4 +231,4 @@ def _starts(smaller: Array, d: int, n: int, separation: int) -> list[Array]:
 def _unconstrained(theta: Array, omega: Array) -> Array:
     """Inverse of `blt_parameters`."""
     x = np.concatenate((np.log(theta) - np.log1p(-theta), np.log(omega / (1.0 - omega.sum()))))
-    return np.clip(x, *_LIMITS)
+    return np.asarray(np.clip(x, *_LIMITS))
