@@ -201,11 +201,11 @@ def banded_inverse_loss(
 
     def loss(x: Array) -> tuple[float, Array]:
         m = _with_leading_one(x)
-        gram_m = gram @ m
-        squared = float(m @ gram_m)
         with np.errstate(over="ignore", invalid="ignore"):
+            gram_m = gram @ m
+            squared = float(m @ gram_m)
             c = reciprocal(m, n)
-            if not np.abs(c).max() < _LARGEST:
+            if not (0.0 < squared < np.inf and np.abs(c).max() < _LARGEST):
                 return OVERFLOW, np.zeros_like(x)
             sensitivity, by_coef = squared_sensitivity(c, participations, separation)
             adjoint = solve(m, by_coef[::-1])[::-1]

@@ -67,9 +67,11 @@ def series_power(a: Array, exponent: float, length: int) -> Array:
     """
     f = np.zeros(length)
     f[0] = 1.0
-    for j in range(1, length):
-        i = np.arange(1, j + 1)
-        f[j] = ((i * exponent - (j - i)) * a[1 : j + 1]) @ f[:j][::-1] / j
+    # A workload that jumps by orders of magnitude may overflow; its series is then no use.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for j in range(1, length):
+            i = np.arange(1, j + 1)
+            f[j] = ((i * exponent - (j - i)) * a[1 : j + 1]) @ f[:j][::-1] / j
     return f
 
 

@@ -279,6 +279,27 @@ class TestBandInvMF:
         assert loss < (root @ gram @ root) * autocorrelation_bound_squared(d, k, b)
 
 
+@pytest.mark.parametrize(
+    "workload",
+    [
+        1.5 ** np.arange(60),
+        np.concatenate(([1.0], np.full(59, 1e6))),
+        np.eye(60)[0],
+        -(0.9 ** np.arange(60)) + 2,
+    ],
+    ids=["growing", "jump", "identity", "rising"],
+)
+@pytest.mark.parametrize("size", [8, 60])
+@pytest.mark.filterwarnings("error")
+def test_unusual_workloads_beat_the_identity(workload, size):
+    """The identity is among the candidates; no warning of overflow reaches the caller."""
+    identity = error_norm(workload, np.eye(60), "mean")
+    c = optimize_banded(60, size, workload)
+    assert banded_error(c, workload) <= identity * (1 + 1e-12)
+    inverse = optimize_banded_inverse(60, size, workload, participations=4, separation=15)
+    assert inverse_error(inverse, workload, 4, 15) <= 2.0 * identity * (1 + 1e-9)
+
+
 BAD_BANDED = [
     ({"n": 0}, "n must be an integer >= 1, got 0"),
     ({"n": 8.5}, "n must be an integer >= 1, got 8.5"),
