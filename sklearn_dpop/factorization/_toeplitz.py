@@ -168,7 +168,7 @@ def _pad(a: Array, n: int) -> Array:
 def _recurse(a: Array, v: Array) -> Array:
     """``x_t = (v_t - a_1 x_{t-1} - ..) / a_0`` in O(n p)."""
     if len(a) == 1:
-        return v / a[0]
+        return np.asarray(v / a[0])
     # A response that has decayed into denormal numbers costs a hundred times as much per step
     # and never reaches zero.  When the recursion is a contraction, nothing can grow again.
     contraction = np.abs(a[1:]).sum() <= abs(a[0])
