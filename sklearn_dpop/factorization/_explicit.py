@@ -48,7 +48,7 @@ class LambdaCGD(BandedStrategy):
         check_real("lambda_", self.lambda_, 0.0, 1.0)
 
     def _band(self, n: int | None) -> Array:
-        return np.array([1.0, -float(self.lambda_)])
+        return np.array([1.0, -float(self.lambda_)])[:n]
 
 
 class _Root(BandedStrategy):
