@@ -19,9 +19,10 @@ from scipy.linalg.blas import daxpy, saxpy
 from ._checks import check_integer
 from ._toeplitz import Array
 
-# Values drawn from one counter range.  Also the size of the pieces in which vectors are added:
-# small enough for a second-level cache.
-_PIECE = 1 << 16
+# Values drawn from one counter range, and length of the pieces in which vectors are added: they
+# stay in the first-level cache, and below 10,000 BLAS does not start threads, which cost more
+# than they gain here.
+_PIECE = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,6 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, step={self._step})"
 
-    def _add(self, x: NDArray[Any], a: float, y: NDArray[Any]) -> None:
-        """``y += a x`` in place."""
-        self._axpy(x, y, a=a)
-
     def _replay(self, step: int) -> None:
         """Reach ``step`` by drawing all rows before it."""
         self._step = 0
@@ -218,6 +215,15 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
     @abstractmethod
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         """Compute one piece of the current row."""
+
+
+def _add_lagged(
+    axpy: Any, ring: NDArray[Any], step: int, a: Array, lags: range, out: NDArray[Any]
+) -> None:
+    """``out += a_lag x_{step - lag}`` for all lags in order; row ``t % len(ring)`` is ``x_t``."""
+    slots = len(ring)
+    for lag in lags:
+        axpy(ring[(step - lag) % slots], out, a=a[lag])
 
 
 class FiniteStream(NoiseStream):
@@ -276,15 +282,15 @@ class FiniteStream(NoiseStream):
             scratch[:] = out  # stored below, when the oldest vector is no longer needed
         if a[0] != 1.0:
             out *= self.dtype.type(a[0])
-        slots = len(a) - 1
-        for lag in range(1, min(slots, t) + 1):
-            if self._ring is not None:
-                self._add(self._ring[(t - lag) % slots, part], a[lag], out)
-            else:
+        lags = range(1, min(len(a) - 1, t) + 1)
+        if self._ring is None:
+            for lag in lags:
                 self._gaussian.fill(t - lag, piece, scratch)
-                self._add(scratch, a[lag], out)
-        if self._ring is not None:
-            self._ring[t % slots, part] = scratch
+                self._axpy(scratch, out, a=a[lag])
+        else:
+            ring = self._ring[:, part]
+            _add_lagged(self._axpy, ring, t, a, lags, out)
+            ring[t % len(ring)] = scratch
 
 
 class RecursiveStream(NoiseStream):
@@ -322,14 +328,13 @@ class RecursiveStream(NoiseStream):
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         c, t, ring = self._coef, self._step, self._ring
         assert ring is not None
+        ring = ring[:, part]
         self._gaussian.fill(t, piece, out)
-        slots = len(c) - 1
-        for lag in range(1, min(slots, t) + 1):
-            self._add(ring[(t - lag) % slots, part], -c[lag], out)
+        _add_lagged(self._axpy, ring, t, -c, range(1, min(len(ring), t) + 1), out)
         if c[0] != 1.0:
             out /= self.dtype.type(c[0])
-        if slots:
-            ring[t % slots, part] = out
+        if len(ring):
+            ring[t % len(ring)] = out
 
 
 class BufferedLinearStream(NoiseStream):
@@ -374,7 +379,7 @@ class BufferedLinearStream(NoiseStream):
         assert buffers is not None
         self._gaussian.fill(self._step, piece, out)
         for buffer, omega in zip(buffers, self._omega, strict=True):
-            self._add(buffer[part], -omega, out)
+            self._axpy(buffer[part], out, a=-omega)
         for buffer, theta in zip(buffers, self._theta, strict=True):
             buffer[part] *= self.dtype.type(theta)
             buffer[part] += out
@@ -422,6 +427,6 @@ class DenseStream(NoiseStream):
         assert rows is not None
         self._gaussian.fill(t, piece, out)
         for earlier in np.flatnonzero(row[:t]):
-            self._add(rows[earlier, part], -row[earlier], out)
+            self._axpy(rows[earlier, part], out, a=-row[earlier])
         out /= self.dtype.type(row[t])
         rows[t, part] = out
