@@ -43,9 +43,7 @@ outcome = pd.Series(np.where(came_back, "came back", "stayed home"), name="outco
 stays.loc[rng.random(n) < 0.03, "systolic"] = np.nan
 print(stays.head())
 
-X_train, X_test, y_train, y_test = train_test_split(
-    stays, outcome, test_size=0.25, random_state=0
-)
+X_train, X_test, y_train, y_test = train_test_split(stays, outcome, test_size=0.25, random_state=0)
 
 # %%
 # Public knowledge

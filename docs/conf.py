@@ -1,0 +1,62 @@
+"""Configuration of the documentation: ``make docs`` builds it without network access."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import matplotlib
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+matplotlib.use("agg")
+
+project = "sklearn_dpop"
+author = "The sklearn_dpop developers"
+copyright = author
+release = version("sklearn-dpop")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+]
+exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/**/*.ipynb"]
+templates_path = ["_templates"]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+myst_update_mathjax = False
+html_math_renderer = "mathml"
+
+autodoc_typehints = "none"
+autosummary_generate = True
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 60,
+    "write_computation_times": False,
+    "download_all_examples": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "sklearn_dpop"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "navbar_end": ["theme-switcher"],
+    "show_prev_next": True,
+}
+html_sidebars = {"index": []}

@@ -1,0 +1,39 @@
+"""Run the Python blocks of the pages and refresh the output shown after them.
+
+``python docs/pages.py`` rewrites the pages; the tests compare them with a fresh run.  A block
+````` ```text ````` directly after a block ````` ```python ````` is what the latter printed.
+"""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+PAGES = ("quickstart.md", "report.md", "choosing.md")
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```\n(\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE)
+
+
+def rerun(text):
+    """Return the page `text` with the output of its blocks, run in order in one namespace."""
+    namespace = {"__name__": "page"}
+
+    def fresh(block):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(block[1], namespace)
+        shown = f"\n```text\n{printed.getvalue().rstrip()}\n```\n" if block[2] else ""
+        return f"```python\n{block[1]}```\n{shown}"
+
+    return _BLOCK.sub(fresh, text)
+
+
+def main():
+    """Rewrite the pages."""
+    for name in PAGES:
+        page = Path(__file__).parent / name
+        page.write_text(rerun(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

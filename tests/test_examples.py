@@ -1,0 +1,146 @@
+"""Every example and every code block of the documentation runs, and says what it should."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sklearn_dpop import ObjPertGDLogisticRegression
+from sklearn_dpop.privacy import gaussian_delta, gaussian_noise_multiplier
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("pandas")
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+PAGES = ("quickstart.md", "report.md", "choosing.md")
+
+
+def run(*command, cwd):
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Examples are to be read: a warning in them would need an explanation.
+    assert done.stderr == ""
+    return done.stdout
+
+
+def number_after(text, output):
+    return float(re.search(re.escape(text) + r"\s*([\d.]+)", output)[1])
+
+
+def check_quickstart(output):
+    assert "(epsilon = 1, delta = 1e-05)-differential privacy, replace-one adjacency" in output
+    assert "VERIFIED: " in output
+    assert "NOT VERIFIED" not in output
+    private = number_after("test accuracy at epsilon = 1:", output)
+    # The majority class has 0.63; the median of many fits is 0.92.
+    assert 0.8 < private <= number_after("not private:", output)
+    rows = re.findall(r"^ +([\d.]+) +(0\.\d+) +(0\.\d+)$", output, re.MULTILINE)
+    assert [float(row[0]) for row in rows] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+    assert float(rows[-1][1]) > 0.9
+    assert float(rows[-1][2]) > 0.9
+
+
+def check_column_transformer(output):
+    assert "(epsilon = 1, delta = 1e-06)-differential privacy, replace-one adjacency" in output
+    assert "n = 6000 records, d = 10 coefficients" in output
+    assert "VERIFIED: " in output
+    assert "NOT VERIFIED" not in output
+    private = number_after("private, epsilon = 1: test accuracy", output)
+    assert private > number_after("more frequent answer: test accuracy", output) + 0.1
+    assert private > number_after("not private:          test accuracy", output) - 0.03
+
+
+def check_grid_search(output):
+    # 4 candidates and 5 folds, by counting: 4 * 5 + 1 fits, 4 * 4 + 1 of them with a record.
+    assert "21 fits; every record is used in 17 of them" in output
+    assert "epsilon in the report: 1.0" in output
+    basic = re.findall(r"basic, over 17 fits a record: +([\d.]+)", output)
+    assert [float(x) for x in basic] == [17.0, 2.21]
+    careless, small = (
+        float(x) for x in re.findall(r"from the certified profiles: +([\d.]+)", output)
+    )
+    # No guarantee of this kind is better than that of 17 Gaussian releases with the least
+    # noise that has the pair, and composing profiles beats adding by far.
+    for epsilon, delta, total in ((1.0, 1e-5, careless), (0.13, 1e-6, small)):
+        multiplier = gaussian_noise_multiplier(epsilon, delta) / math.sqrt(17)
+        assert gaussian_delta(total, noise_multiplier=multiplier) < 17 * delta
+        assert total < 0.5 * 17 * epsilon
+    assert number_after("with the choice of the winner:", output) == pytest.approx(
+        small + 0.2, abs=0.011
+    )
+    totals = re.findall(r"total epsilon +([\d.]+), test accuracy ([\d.]+)", output)
+    assert len(totals) == 4
+    assert [float(total) for total, _ in totals[2:]] == [1.0, 1.0]
+    assert all(float(accuracy) > 0.8 for _, accuracy in totals[2:])
+
+
+def check_verify_report(output):
+    assert output.count("VERIFIED: ") == 1  # the honest one, printed in full
+    assert re.findall(r"exit code: (\d)", output) == ["0", "1"]
+    assert "[FAIL] guarantee.epsilon: must be the epsilon of the certificate" in output
+    assert "[FAIL] delta at the stated epsilon: " in output
+    assert "[FAIL] certificate.intermediates.noise_multiplier: " in output
+    assert "[FAIL] warnings.expected: " in output
+    assert "passes: True" in output
+    assert "- the released model was computed by this mechanism" in output
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+def test_example_runs(script, tmp_path):
+    check = globals()[script.stem.replace("plot_", "check_")]
+    check(run(script, cwd=tmp_path))
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_shows_what_its_code_prints(page, tmp_path):
+    code = (
+        "import pathlib, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import pages\n"
+        "sys.stdout.write(pages.rerun(pathlib.Path(sys.argv[2]).read_text()))\n"
+    )
+    path = ROOT / "docs" / page
+    fresh = run("-c", code, path.parent, path, cwd=tmp_path)
+    assert fresh == path.read_text(), "run: python docs/pages.py"
+
+
+def keys_of(data):
+    for key, value in data.items():
+        yield key
+        if isinstance(value, dict):
+            yield from keys_of(value)
+
+
+@pytest.mark.parametrize("calibration", ["corollary", "tight"])
+def test_page_on_the_report_explains_every_key_and_line(calibration):
+    X = np.random.default_rng(0).uniform(-0.3, 0.3, size=(200, 3))
+    model = ObjPertGDLogisticRegression(calibration=calibration, classes=[0, 1])
+    report = model.fit(X, X[:, 0] > 0).privacy_report_
+    page = (ROOT / "docs" / "report.md").read_text()
+    explained = set(re.findall(r"`([^`\n]+)`", page))
+    data = json.loads(report.to_json())
+    del data["certificate"]["contributions"], data["versions"]  # keyed by words
+    assert set(keys_of(data)) - explained == set()
+    labels = {line[:13].strip() for line in str(report).splitlines() if line[0].islower()}
+    assert labels >= {"mechanism", "theorem", "data", "parameters", "epsilon", "delta"}
+    assert labels - explained == set()
+    parts = {part for terms in report.stated["contributions"].values() for part in terms}
+    words = {part.split(", ")[0].lower() for part in parts}
+    assert {word for word in words if word not in page.lower()} == set()
