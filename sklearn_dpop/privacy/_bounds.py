@@ -191,9 +191,7 @@ def limit_noise_multiplier(
     return smallest_certified(certified, gaussian_noise_multiplier(epsilon, delta), rtol=rtol)
 
 
-def extend_to_small_epsilon(
-    delta_at: Callable[[float], float], epsilon: float, anchor: float
-) -> float:
+def extend_to_small_epsilon(upper: float, epsilon: float, anchor: float) -> float:
     r"""Return a bound on delta at an epsilon below the certified range.
 
     The profile of a pair is convex in :math:`x = e^\epsilon`, and
@@ -202,14 +200,13 @@ def extend_to_small_epsilon(
 
     Parameters
     ----------
-    delta_at : callable
-        Certified profile, valid for both orders of the pair at `anchor`.
+    upper : float
+        Certified delta at `anchor`, valid for both orders of the pair.
     epsilon : float
         In ``[0, anchor]``.
     anchor : float
         A positive epsilon inside the certified range.
     """
-    upper = delta_at(anchor)
     lower = -math.expm1(-anchor) + math.exp(-anchor) * upper
     # (e^anchor - e^epsilon) / (e^anchor - e^-anchor), without overflow
     weight = -math.expm1(epsilon - anchor) / -math.expm1(-2.0 * anchor)

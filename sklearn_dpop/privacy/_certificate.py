@@ -15,7 +15,7 @@ from sklearn_dpop.privacy._bounds import (
     sharpest_bound,
 )
 from sklearn_dpop.privacy._composition import PrivacyLossDistribution, compose_profile
-from sklearn_dpop.privacy._gaussian import log_chi_sf
+from sklearn_dpop.privacy._gaussian import log_chi_sf, log_q1
 from sklearn_dpop.privacy._objective_perturbation import (
     FiniteIteration,
     PerturbedGradientDescent,
@@ -131,7 +131,7 @@ class ObjectivePerturbationCertificate:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name != "release":
             try:
-                return self.intermediates[name]
+                return self._intermediates[name]
             except KeyError:
                 pass
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -185,6 +185,14 @@ class ObjectivePerturbationCertificate:
         searched = best_radius(self.release, epsilon, self.bound)[0]
         return math.exp(min(searched, float(self._log_delta_one(epsilon))))
 
+    @cached_property
+    def _anchors(self) -> tuple[tuple[float, float], ...]:
+        """Points of the profile of one release that bound it below its certified range."""
+        start = self._certified_from
+        if not 0.0 < start < 100.0:
+            return ()
+        return tuple((x, self._delta_one(x)) for x in (1.001 * start, 2.0 * start, 4.0 * start))
+
     def delta_at(self, epsilon: float) -> float:
         r"""Return the certified :math:`\delta` at `epsilon`, rounded up.
 
@@ -213,12 +221,9 @@ class ObjectivePerturbationCertificate:
             value = 1.0 if composed is None else composed.delta(epsilon)
         else:
             value = self._delta_one(epsilon)
-            start = self._certified_from
-            if 0.0 < start < 100.0:
-                for anchor in (1.001 * start, 2.0 * start, 4.0 * start):
-                    if epsilon < anchor:
-                        chord = extend_to_small_epsilon(self._delta_one, epsilon, anchor)
-                        value = min(value, chord)
+            for anchor, delta in self._anchors:
+                if epsilon < anchor:
+                    value = min(value, extend_to_small_epsilon(delta, epsilon, anchor))
         return min(1.0, value * ROUND_UP)
 
     def epsilon_at(self, delta: float) -> float:
@@ -259,9 +264,13 @@ class ObjectivePerturbationCertificate:
 
     # --- the explanation ---------------------------------------------------------------------
 
-    @cached_property
+    @property
     def intermediates(self) -> dict[str, float]:
         """Every constant between the public inputs and the guarantee, by the papers' symbols."""
+        return dict(self._intermediates)
+
+    @cached_property
+    def _intermediates(self) -> dict[str, float]:
         p = self.release
         values: dict[str, float] = {
             "L1": p.loss.L1,
@@ -295,7 +304,7 @@ class ObjectivePerturbationCertificate:
                 values |= {"s_N": s_n(p, self._finite)}
         return values
 
-    @cached_property
+    @property
     def contributions(self) -> dict[str, dict[str, float]]:
         """Where the stated epsilon and delta of one release come from, term by term."""
         p = self.release
@@ -303,7 +312,7 @@ class ObjectivePerturbationCertificate:
             assert self.u is not None
             lam = p.G / p.sigma
             eps_one = self.problem_epsilon
-            truncation = math.exp(-0.5 * self.u**2)
+            t = max(eps_one - eps_0(p), 0.0) / lam
             return {
                 "epsilon": {
                     "Gaussian density ratio, G^2/(2 sigma^2)": 0.5 * lam**2,
@@ -312,8 +321,8 @@ class ObjectivePerturbationCertificate:
                     "left for the divergence": eps_one - eps_0(p),
                 },
                 "delta": {
-                    "truncation, exp(-u^2/2)": truncation,
-                    "divergence": math.exp(float(self._log_delta_one(eps_one))) - truncation,
+                    "truncation, exp(-u^2/2)": math.exp(-0.5 * self.u**2),
+                    "divergence, (2 G/sigma) Q1(t)": 2.0 * lam * math.exp(float(log_q1(t))),
                 },
             }
         return self._tight_contributions(self.problem_epsilon)
@@ -357,7 +366,7 @@ class ObjectivePerturbationCertificate:
             return self.epsilon
         single_delta = self.delta / self.n_problems
         low, high = self._certified_from, self.epsilon
-        while high - low > 1e-9 * high:
+        while high - low > 1e-13 * high:
             middle = 0.5 * (low + high)
             if math.exp(float(self._log_delta_one(middle))) <= single_delta:
                 high = middle
@@ -365,7 +374,7 @@ class ObjectivePerturbationCertificate:
                 low = middle
         return high
 
-    @cached_property
+    @property
     def utility(self) -> dict[str, float]:
         r"""Utility bounds of one release (Section 4.3), in units of the loss."""
         p, w, failure = self.release, self.comparator_norm, self.failure_probability

@@ -33,8 +33,8 @@ _RTOL = 1e-9
 # Terms that are a difference of nearly equal numbers are exact to this part of their total.
 _DIFFERENCES = {"left for the divergence", "divergence"}
 _DIFFERENCE_TOL = 1e-12
-# The epsilon of one of several problems comes from a bisection with a tolerance of 1e-9.
-_BISECTED_TOL = 1e-7
+# The epsilon of one of several problems comes from a bisection with a tolerance of 1e-13.
+_BISECTED_TOL = 1e-10
 # eta = 1/L is stated in floating point.
 _ONE = 1.0 + 1e-12
 

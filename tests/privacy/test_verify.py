@@ -246,7 +246,7 @@ def test_formulas_that_overflow_are_a_failure_not_a_crash():
 def test_what_a_certificate_has_cached_is_not_believed():
     report = make_report("corollary")
     certificate = copy.deepcopy(report.certificate)
-    certificate.__dict__["intermediates"] = {"G": 0.0}
+    certificate.__dict__["_intermediates"] = {"G": 0.0}
     lying = replace(report, certificate=certificate, stated=None)
     assert lying.stated["intermediates"] == {"G": 0.0}
     assert "certificate.intermediates.mu_util" in failing(lying)
