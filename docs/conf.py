@@ -1,7 +1,8 @@
 """Configuration of the documentation: ``make docs`` builds it without network access."""
 
+import re
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 import matplotlib
@@ -12,7 +13,7 @@ matplotlib.use("agg")
 project = "sklearn_dpop"
 author = "The sklearn_dpop developers"
 copyright = author
-release = version("sklearn-dpop")
+release = metadata.version("sklearn-dpop")
 
 extensions = [
     "myst_parser",
@@ -38,6 +39,7 @@ numpydoc_class_members_toctree = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_memory": False,
@@ -60,3 +62,12 @@ html_theme_options = {
     "show_prev_next": True,
 }
 html_sidebars = {"index": []}
+
+
+def _quote_names(app, what, name, obj, options, lines):
+    # In "ndarray of shape (n_features_in_,)" the trailing underscore would make a link.
+    lines[:] = [re.sub(r"\((\w+_),\)", r"(``\1``,)", line) for line in lines]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", _quote_names, priority=400)
