@@ -33,12 +33,15 @@ html_math_renderer = "mathml"
 
 autodoc_typehints = "none"
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
+maximum_signature_line_length = 88
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "within_subsection_order": "gallery_order.Order",
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,
@@ -58,10 +61,25 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
+    "header_links_before_dropdown": 9,
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,
 }
-html_sidebars = {"index": []}
+# Pages without pages below them have nothing to show in the sidebar.
+_PAGES = (
+    "index",
+    "quickstart",
+    "report",
+    "choosing",
+    "accuracy",
+    "auto_examples/*",
+    "mathematics",
+    "factorization",
+    "changelog",
+)
+html_sidebars = dict.fromkeys(_PAGES, [])
 
 
 def _quote_names(app, what, name, obj, options, lines):

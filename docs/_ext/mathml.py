@@ -6,10 +6,13 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 _TAG = re.compile(r"\\tag\{([^{}]*)\}")
+_TEXT = re.compile(r"\\text\{[^{}]*\}")
 
 
 def _mathml(node, display):
     formula = _TAG.sub("", node.astext()).strip().replace("aligned}", "split}")
+    # Within \text the converter takes every character as it is.
+    formula = _TEXT.sub(lambda text: text[0].replace(r"\_", "_"), formula)
     made = convert(formula, display=display)
     # What the converter does not know it passes on as text.
     if re.search(r">\s*(\\|&<)", made):

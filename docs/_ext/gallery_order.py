@@ -1,0 +1,18 @@
+"""Order of the examples in the gallery: the first steps first."""
+
+_FIRST = (
+    "plot_quickstart.py",
+    "plot_column_transformer.py",
+    "plot_verify_report.py",
+    "plot_grid_search.py",
+)
+
+
+class Order:
+    """Sort key of a file name; names that are not listed come last, by alphabet."""
+
+    def __init__(self, src_dir):
+        self.src_dir = src_dir
+
+    def __call__(self, filename):
+        return (_FIRST.index(filename) if filename in _FIRST else len(_FIRST), filename)
