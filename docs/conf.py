@@ -75,11 +75,12 @@ _PAGES = (
     "choosing",
     "accuracy",
     "auto_examples/*",
+    "api",
     "mathematics",
     "factorization",
     "changelog",
 )
-html_sidebars = dict.fromkeys(_PAGES, [])
+html_sidebars = {page: [] for page in _PAGES}
 
 
 def _quote_names(app, what, name, obj, options, lines):

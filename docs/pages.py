@@ -7,6 +7,7 @@
 import contextlib
 import io
 import re
+import tempfile
 from pathlib import Path
 
 PAGES = ("quickstart.md", "report.md", "choosing.md")
@@ -31,8 +32,9 @@ def rerun(text):
 def main():
     """Rewrite the pages."""
     for name in PAGES:
-        page = Path(__file__).parent / name
-        page.write_text(rerun(page.read_text()))
+        page = Path(__file__).resolve().parent / name
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            page.write_text(rerun(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -178,11 +178,9 @@ acceptable = []
 for w in grid["comparator_norm"]:
     bound = certificate(len(X_train), 1.0, 1e-5, w).utility["empirical_risk_bound"]
     for margin in grid["margin"]:
-        blank = np.logaddexp(0, margin)
-        print(
-            f"comparator_norm {w:4g}, margin {margin:g}: {bound / blank:.2f} of the loss of w = 0"
-        )
-        if bound < 0.5 * blank:
+        share = bound / np.logaddexp(0, margin)
+        print(f"comparator_norm {w:4g}, margin {margin:g}: {share:.2f} of the loss of w = 0")
+        if share < 0.5:
             acceptable.append((w, -margin))
 w, margin = max(acceptable)
 by_rule = {"comparator_norm": w, "margin": -margin}

@@ -62,13 +62,15 @@ print("exit code:", verify_in_shell(mail))
 # fail.
 
 import json
+import textwrap
 
 
 def failures_of(altered):
     verification = PrivacyReport.from_json(json.dumps(altered)).verify()
     assert not verification
     for check in verification.failures[:3]:
-        print(f"[FAIL] {check.name}: {check.detail}")
+        text = f"[FAIL] {check.name}: {check.detail}"
+        print(textwrap.fill(text, 84, subsequent_indent=" " * 7, break_on_hyphens=False))
     if len(verification.failures) > 3:
         print(f"       and {len(verification.failures) - 3} more")
 
