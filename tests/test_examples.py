@@ -49,8 +49,9 @@ def check_quickstart(output):
     assert "VERIFIED: " in output
     assert "NOT VERIFIED" not in output
     private = number_after("test accuracy at epsilon = 1:", output)
-    # The majority class has 0.63; the median of many fits is 0.92.
-    assert 0.8 < private <= number_after("not private:", output)
+    # The majority class has 0.63; of 150 fits the worst had 0.854.
+    assert private > 0.8
+    assert number_after("not private:", output) > 0.95
     rows = re.findall(r"^ +([\d.]+) +(0\.\d+) +(0\.\d+)$", output, re.MULTILINE)
     assert [float(row[0]) for row in rows] == [0.25, 0.5, 1.0, 2.0, 4.0]
     assert float(rows[-1][1]) > 0.88
