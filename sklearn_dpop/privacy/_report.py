@@ -7,7 +7,7 @@ import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import lru_cache, cached_property
 from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
@@ -119,13 +119,18 @@ def package_versions() -> dict[str, str]:
     >>> sorted(package_versions())
     ['numpy', 'python', 'randomgen', 'scikit-learn', 'scipy', 'sklearn-dpop']
     """
-    versions = {}
+    return dict(_installed_versions())
+
+
+@lru_cache(maxsize=1)  # reading the metadata takes longer than a small fit
+def _installed_versions() -> tuple[tuple[str, str], ...]:
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = "unknown"
-    return versions | {"python": platform.python_version()}
+    return tuple(sorted(versions.items()))
 
 
 def known_loss_constants(loss: Mapping[str, Any]) -> LossConstants | None:
