@@ -7,7 +7,7 @@ import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache, cached_property
+from functools import cached_property, lru_cache
 from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
