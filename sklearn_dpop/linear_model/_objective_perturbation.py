@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from scipy.special import log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -250,11 +252,11 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             For invalid parameters or data, and when no theorem certifies the requested
             guarantee; always before any noise is drawn.
         """
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
-        )
+        with _speechless():
+            X, y = validate_data(
+                self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
+            )
         X = _canonical(X)
-        check_classification_targets(y)
         classes, codes = self._encode(y)
         n_samples, n_features = X.shape
         positive = [1] if len(classes) == 2 else list(range(len(classes)))
@@ -263,7 +265,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         constants = loss.constants
         if weights is not None:
             constants = constants.scaled(float(weights.max()))
-        zeta = self.data_norm
+        zeta = float(self.data_norm)
         if self.fit_intercept:
             zeta = math.nextafter(math.hypot(zeta, self.intercept_scaling), math.inf)
         certificate = calibrate_objective_perturbation(
@@ -321,6 +323,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
     def _encode(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """Return the sorted labels and the code of every record's label."""
         if self.classes is None:
+            check_classification_targets(y)
             classes = np.unique(y)
             if len(classes) < 2:
                 raise ValueError(
@@ -328,17 +331,13 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
                     "with classes=)"
                 )
         else:
-            declared = np.asarray(self.classes)
-            if declared.ndim != 1:
-                raise ValueError(f"classes={self.classes!r}: must be a flat list of labels")
-            classes = np.unique(declared)
-            if len(classes) < 2 or len(classes) != len(declared):
-                raise ValueError(
-                    f"classes={self.classes!r}: must list at least 2 labels, each once"
-                )
-            if not _comparable(classes, y) or not np.isin(y, classes).all():
-                raise ValueError(f"y contains labels that are not in classes={self.classes!r}")
-        return classes, np.searchsorted(classes, y)
+            classes = _declared(self.classes)
+        position = {label: code for code, label in enumerate(classes.tolist())}
+        present, inverse = np.unique(y, return_inverse=True)
+        if not all(label in position for label in present.tolist()):
+            raise ValueError(f"y contains labels that are not in classes={self.classes!r}")
+        codes = np.array([position[label] for label in present.tolist()], dtype=np.intp)
+        return classes, codes[inverse]
 
     def _class_weights(self, classes: NDArray[Any]) -> NDArray[np.float64] | None:
         if self.class_weight is None:
@@ -353,7 +352,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             (where,) = np.nonzero(classes == label)
             if len(where) != 1:
                 raise ValueError(f"class_weight: label {label!r} is not one of the classes")
-            if not isinstance(weight, Real) or not 0.0 < weight < math.inf:
+            if not isinstance(weight, Real) or not 1e-60 < weight < 1e60:
                 raise ValueError(
                     f"class_weight[{label!r}]={weight!r}: must be a positive finite number"
                 )
@@ -370,7 +369,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
 
     def _row_scales(self, X: Any) -> NDArray[np.float64] | None:
         if self.clip:
-            return clip_scales(X, self.data_norm)
+            return clip_scales(X, float(self.data_norm))
         if (row_norms(X) > self.data_norm).any():
             raise ValueError(
                 f"X has a row whose norm exceeds data_norm={self.data_norm!r}, and clip=False"
@@ -396,6 +395,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         seeded = self.random_state is not None
         public_inputs = {
             "classes": "inferred" if self.classes is None else [str(c) for c in classes],
+            "n_classes": len(classes),
             "row_norm_bound": float(self.data_norm),
             "rows_clipped": bool(self.clip),
             "intercept_scaling": float(self.intercept_scaling) if self.fit_intercept else None,
@@ -435,12 +435,13 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             One score per class; for two classes, that of ``classes_[1]``.
         """
         check_is_fitted(self)
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        with _speechless():
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+            )
         scores: NDArray[np.float64] = np.asarray(X @ self.coef_.T, dtype=np.float64)
         if self.clip:
-            scales = clip_scales(_canonical(X), self.data_norm)
+            scales = clip_scales(_canonical(X), float(self.data_norm))
             if scales is not None:
                 scores = scores * scales[:, None]
         scores += self.intercept_
@@ -485,15 +486,47 @@ _ASSUMPTIONS = (
 )
 
 
+@contextmanager
+def _speechless() -> Iterator[None]:
+    """Keep cell values out of the errors about cells that are not numbers."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if "could not convert" in text:
+            raise ValueError("X contains values that are not numbers") from None
+        if text.startswith("Complex data not supported"):
+            raise ValueError("Complex data not supported") from None
+        raise
+
+
 def _canonical(X: Any) -> Any:
-    """Return X; a copy with sorted, summed entries when it is sparse and has them otherwise."""
-    if issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+    """Return a sparse X with sorted, distinct, checked indices; anything else unchanged.
+
+    scipy remembers whether a matrix is canonical; whoever changes its indices in place makes
+    that memory false and clipping wrong, so it is looked up afresh.
+    """
+    if not issparse(X):
+        return X
+    view = csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
+    view.check_format(full_check=True)
+    if not view.has_canonical_format:
+        view = view.copy()
+        view.sum_duplicates()
+    return view
 
 
-def _comparable(classes: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Return whether labels of the two arrays can be equal at all (text against numbers)."""
-    textual = [array.dtype.kind in "OUS" for array in (classes, y)]
-    return textual[0] == textual[1]
+def _declared(classes: ArrayLike) -> NDArray[Any]:
+    """Return the declared labels, sorted, after checking them."""
+    labels = np.asarray(classes)
+    if labels.ndim != 1:
+        raise ValueError(f"classes={classes!r}: must be a flat list of labels")
+    try:
+        unique = np.unique(labels)
+    except TypeError:
+        raise ValueError(f"classes={classes!r}: must be all text or all numbers") from None
+    if len(unique) < 2 or len(unique) != len(labels):
+        raise ValueError(f"classes={classes!r}: must list at least 2 labels, each once")
+    if any(label != label for label in unique.tolist()):
+        raise ValueError(f"classes={classes!r}: must not contain NaN")
+    return unique

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -66,10 +66,8 @@ class _Request:
 
     def release(self, mu: float, sigma: float, n_iter: int = 1) -> PerturbedGradientDescent:
         smoothness = mu + self.loss.L2 * self.data_norm**2
-        eta = 1.0 / smoothness if self.eta is None else self.eta
-        # 1/L is rounded to nearest; eta L <= 1 is a condition of every theorem.
-        if eta * smoothness > 1.0 and self.eta is None:
-            eta = math.nextafter(eta, 0.0)
+        # eta L <= 1 is a condition of every theorem, so 1/L is rounded down.
+        eta = (1.0 - 2.0**-51) / smoothness if self.eta is None else self.eta
         if eta * smoothness > 1.0 or eta * mu >= 1.0:
             raise ValueError(
                 f"eta={eta!r}: must be at most 1/L = {1.0 / smoothness!r} for mu={mu!r} "
@@ -89,7 +87,7 @@ class _Request:
 
     def release_at_unit_mu(self) -> PerturbedGradientDescent:
         """Return a release for the constants that do not depend on mu, sigma, N or eta."""
-        return replace(self, eta=None).release(1.0, 1.0)
+        return replace(self, eta=0.5 / (1.0 + self.loss.L2 * self.data_norm**2)).release(1.0, 1.0)
 
     def certificate(
         self,
@@ -208,7 +206,13 @@ def calibrate_objective_perturbation(
         loss=softplus_constants("logistic", 0.0, 1.0) if loss is None else loss,
         n_problems=n_problems,
     )
-    return _calibrate(request)
+    try:
+        return _calibrate(request)
+    except (OverflowError, ZeroDivisionError):
+        raise ValueError(
+            "the public numbers are too large or too small for the formulas: check data_norm, "
+            "comparator_norm, mu, sigma and the constants of the loss"
+        ) from None
 
 
 @lru_cache(maxsize=256)
@@ -312,6 +316,11 @@ def _tight(request: _Request) -> ObjectivePerturbationCertificate:
     certified = _certifier(request, mu)
     if request.sigma is not None:
         sigma = request.sigma
+        if request.n_iter is None and not certified(sigma, _MAX_ITER):
+            raise ValueError(
+                f"sigma={sigma!r}: too little noise; with mu={mu!r} no number of iterations "
+                f"certifies epsilon={request.epsilon!r} at delta={request.delta!r}"
+            )
         n_iter = request.n_iter or _smallest_integer(lambda n: certified(sigma, n), 1)
     elif request.n_iter is not None:
         n_iter = request.n_iter
@@ -345,8 +354,9 @@ def _tight_given_noise(request: _Request) -> ObjectivePerturbationCertificate:
     if n_iter is None:
         long_run = _epsilon_of(request, mu, sigma, _MAX_ITER)
         if not math.isfinite(long_run):
-            return request.certificate(
-                request.release(mu, sigma, _MAX_ITER), r=_shared_radius(request, sigma)
+            raise ValueError(
+                f"sigma={sigma!r}: too little noise or regularization (mu={mu!r}); no epsilon is "
+                f"certified at delta={request.delta!r}"
             )
         certified = _certifier(replace(request, epsilon=_LIMIT_SLACK * long_run), mu)
         n_iter = _smallest_integer(lambda n: certified(sigma, n), 1)
@@ -395,7 +405,13 @@ def _certifier(request: _Request, mu: float) -> Callable[[float, int], bool]:
 
         def certified(sigma: float, n_iter: int) -> bool:
             release = request.release(mu, sigma, n_iter)
-            return best_radius(release, epsilon, bound, log_delta=log_delta)[0] <= log_delta
+            if best_radius(release, epsilon, bound, log_delta=log_delta)[0] <= log_delta:
+                return True
+            # Below its formulas' range the profile is still bounded, by convexity.
+            if epsilon > 5.0 * release.tau_0 + 1.0 / release.noise_multiplier:
+                return False
+            probe = request.certificate(release, r=_shared_radius(request, sigma))
+            return probe.delta_at(epsilon) <= request.delta
 
     else:
 
@@ -562,16 +578,20 @@ def _smallest_integer(
 
 
 def _number(name: str, value: Any, low: float, high: float, allowed: str) -> float:
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if not low < number < high:
         raise ValueError(f"{name}={value!r}: must be {allowed}")
     return number
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}={value!r}: must be a positive integer")
-    return int(value)
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else 0
+    if not 1 <= number <= _MAX_ITER:
+        raise ValueError(f"{name}={value!r}: must be a positive integer, at most 2**60")
+    return number
 
 
 def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:

@@ -249,7 +249,7 @@ class ObjectivePerturbationCertificate:
             raise ValueError(f"delta={delta!r}: must be inside (0, 1)")
         if self.delta_at(0.0) <= delta:
             return 0.0
-        low, high = 0.0, max(self.epsilon, 1e-3)
+        low, high = 0.0, max(self.epsilon, 1e-3) if math.isfinite(self.epsilon) else 1.0
         while self.delta_at(high) > delta:
             low, high = high, 2.0 * high
             if high > 1e5:
@@ -365,7 +365,9 @@ class ObjectivePerturbationCertificate:
         if self.n_problems == 1:
             return self.epsilon
         single_delta = self.delta / self.n_problems
-        low, high = self._certified_from, self.epsilon
+        low, high = self._certified_from, max(self.epsilon, self._certified_from)
+        while math.exp(float(self._log_delta_one(high))) > single_delta and high < 1e5:
+            low, high = high, 2.0 * high
         while high - low > 1e-13 * high:
             middle = 0.5 * (low + high)
             if math.exp(float(self._log_delta_one(middle))) <= single_delta:

@@ -174,10 +174,10 @@ def threshold_7(p: PerturbedGradientDescent, u: float) -> float:
     r_prime = r_u + 2.0 * p.L * p.G / p.mu
     r_bar = (r_prime + p.gradient_bound) / p.mu
     first = math.log(2.0 * p.mu) + math.log(r_bar) + math.log(r_prime) - math.log(p.G * p.sigma)
-    # 8 L M B R / (e rho mu min{1, M G / L}) with B = 1/mu
+    # 8 L M B R / (e rho mu min{1, M G / L}) with B = 1/mu; M / min{1, M G / L} = max{M, L / G}
     second = (
         math.log(8.0 * p.L / math.e)
-        + math.log(p.M / _min_1_mgl(p))
+        + math.log(max(p.M, p.L / p.G))
         + math.log(r_bar)
         - p.log_rho
         - 2.0 * math.log(p.mu)
@@ -321,6 +321,12 @@ def s_n(p: PerturbedGradientDescent, finite: FiniteIteration) -> float:
     return finite.correction + 0.5 * (p.G / p.sigma) ** 2 + p.tau_0
 
 
+def _left(epsilon: Float, *spent: float) -> Float:
+    """Return ``epsilon - sum(spent)``, rounded down by more than its floating-point error."""
+    total = sum(spent)
+    return epsilon - total - 2.0**-50 * (epsilon + total)
+
+
 def _log_truncation(p: PerturbedGradientDescent, r: float) -> Float:
     return log_chi_sf(r / p.sigma, p.d_star)
 
@@ -339,7 +345,7 @@ def log_delta_theorem_c13(
     :math:`-u^2/2`.
     """
     eps = np.asarray(epsilon, dtype=float)
-    excess = eps - s_n(p, finite)
+    excess = _left(eps, s_n(p, finite))
     t = np.maximum(excess, 0.0) * p.noise_multiplier
     lam = 1.0 / p.noise_multiplier
     if p.adjacency == "replace-one":
@@ -399,7 +405,8 @@ def log_divergence_one_sided(
         log_gaussian_delta(shift, eps - tau_0),
         math.log(2.0) + log_gaussian_delta(0.5 * shift, eps - tau_0),
     )
-    mixed = log_normal_sf(2.0 * (eps - curvature) / shift - 0.25 * shift)
+    with np.errstate(over="ignore"):  # hardly any shift: the tail is 0
+        mixed = log_normal_sf(2.0 * (eps - curvature) / shift - 0.25 * shift)
     free = np.logaddexp(
         log_gaussian_delta(shift, eps),
         np.logaddexp(log_gaussian_delta(0.5 * shift, eps), mixed),
@@ -445,7 +452,7 @@ def log_delta_one_sided_direct(
     """
     log_divergence = log_divergence_one_sided(
         p.G / p.sigma,
-        np.asarray(epsilon, dtype=float) - finite.correction,
+        _left(np.asarray(epsilon, dtype=float), finite.correction, p.tau_0) + p.tau_0,
         adjacency=p.adjacency,
         curvature=p.curvature,
         tau_0=p.tau_0,
@@ -468,7 +475,10 @@ def log_delta_one_sided_detour(
         return np.zeros_like(eps)
     kappa, tail = finite.correction, _log_truncation(p, finite.r)
     divergence, first = log_divergence_through_null_record(
-        p.G / p.sigma, eps - 2.0 * kappa, curvature=p.curvature, tau_0=p.tau_0
+        p.G / p.sigma,
+        _left(eps, 2.0 * kappa, 2.0 * p.tau_0) + 2.0 * p.tau_0,
+        curvature=p.curvature,
+        tau_0=p.tau_0,
     )
     detour = np.logaddexp(divergence + kappa, tail + np.logaddexp(0.0, first + kappa))
     return np.where(divergence < 0.0, np.minimum(detour, 0.0), 0.0)

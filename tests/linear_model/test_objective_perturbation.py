@@ -172,6 +172,59 @@ def test_sparse_duplicates_are_one_entry():
     assert np.allclose(a, b, rtol=1e-12)
 
 
+def test_stale_memory_of_a_sparse_matrix_does_not_defeat_clipping():
+    # scipy caches "no duplicates"; indices changed in place (hashing) make that false.
+    n, d = 60, 16
+    data = sparse.csr_matrix(
+        (np.full(n * d, 0.25), np.tile(np.arange(d), n), np.arange(n + 1) * d), shape=(n, d)
+    )
+    assert data.has_canonical_format
+    data.indices[:] = 0  # every row is now 4 in column 0
+    dense = np.zeros((n, d))
+    dense[:, 0] = 4.0
+    labels = np.arange(n) % 2
+    assert np.allclose(
+        make(random_state=0).fit(data, labels).coef_,
+        make(random_state=0).fit(dense, labels).coef_,
+        rtol=1e-9,
+    )
+    data.indices[:] = d + 3
+    with pytest.raises(ValueError, match=r"index|indices"):
+        make().fit(data, labels)
+
+
+def test_errors_and_warnings_quote_no_cell_and_no_label():
+    data = X.astype(object)
+    data[5, 1] = "John Smith"
+    with pytest.raises(ValueError, match="not numbers") as caught:
+        make().fit(data, Y)
+    assert "John" not in str(caught.value)
+    with pytest.raises(ValueError, match="Complex data not supported") as caught:
+        make().fit(X + 1j, Y)
+    assert len(str(caught.value)) < 60
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # scikit-learn warns of many distinct labels
+        make(classes=range(20), delta=1e-3).fit(X[:30], np.arange(30) % 16)
+
+
+@pytest.mark.parametrize(
+    "classes", [np.array([0, 1], dtype=object), [0.0, 1.0], [False, True], range(2)]
+)
+def test_numeric_labels_match_whatever_their_type(classes):
+    model = make(classes=classes)
+    found, codes = model._encode(Y)
+    assert (codes == Y).all()
+    assert set(model.fit(X, Y).predict(X).tolist()) <= set(found.tolist())
+
+
+def test_single_precision_bound_is_widened_before_use():
+    a = make(data_norm=np.float32(0.1), random_state=0).fit(X, Y)
+    b = make(data_norm=float(np.float32(0.1)), random_state=0)
+    b.fit(X, Y)
+    assert a.sigma_ == b.sigma_
+    assert a.mu_ == b.mu_
+
+
 def test_string_labels_frames_and_column_transformer():
     rng = np.random.default_rng(2)
     frame = pd.DataFrame(
@@ -396,11 +449,14 @@ def no_noise(monkeypatch):
         ({"classes": [0]}, "at least 2 labels"),
         ({"classes": [0, 1, 1]}, "each once"),
         ({"classes": [[0, 1]]}, "flat list"),
+        ({"classes": [0.0, math.nan]}, "NaN"),
+        ({"classes": np.array([0, "a"], dtype=object)}, "all text or all numbers"),
+        ({"class_weight": {1: 10**400}}, "positive finite number"),
         ({"classes": [0, 2]}, "labels that are not in classes"),
         ({"classes": ["0", "1"]}, "labels that are not in classes"),
         ({"intercept_scaling": 0.0}, "intercept_scaling"),
         ({"mu": 1e-12}, "mu=1e-12: too little regularization"),
-        ({"sigma": 1e-9}, "does not certify"),
+        ({"sigma": 1e-9}, "sigma=1e-09: too little noise"),
         ({"eta": 50.0, "mu": 0.1}, "eta=50.0: must be at most 1/L"),
         ({"n_iter": 0}, "n_iter"),
         ({"n_iter": 2, "mu": 1e-3}, "n_iter=2: too few iterations"),

@@ -185,6 +185,43 @@ def test_given_noise_states_its_epsilon():
     assert certificate.delta_at(certificate.epsilon) <= 1e-5
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "epsilon", "delta", "given"),
+    [
+        (100_000, 20, None, 1e-5, {"sigma": 1.0}),
+        (300, 5, None, 1e-2, {"sigma": 1e4}),
+        (300, 5, 0.001, 1e-2, {"sigma": 1.0, "mu": 0.22}),
+        (300, 5, 0.01, 5e-3, {"sigma": 1.5, "mu": 0.05, "adjacency": "zero-out"}),
+    ],
+)
+def test_much_noise_needs_few_iterations(n, d, epsilon, delta, given):
+    # The stated epsilon lies below the range of the formulas, where convexity certifies it.
+    certificate = calibrate_objective_perturbation(
+        n, d, epsilon, delta, calibration="tight", **given
+    )
+    assert certificate.n_iter < 200
+    assert certificate.delta_at(certificate.epsilon) <= delta
+
+
+def test_corollary_states_the_epsilon_of_given_noise():
+    certificate = calibrate_objective_perturbation(1000, 10, None, 1e-5, sigma=0.1, mu=0.1)
+    assert 0.0 < certificate.epsilon < 0.1
+    assert certificate.delta_at(certificate.epsilon) <= 1e-5
+
+
+@pytest.mark.parametrize("calibration", ["corollary", "tight"])
+def test_tiny_features_and_linear_losses(calibration):
+    tiny = calibrate_objective_perturbation(
+        1000, 5, 1.0, 1e-5, data_norm=1e-8, calibration=calibration
+    )
+    assert tiny.delta_at(1.0) <= 1e-5
+    linear = calibrate_objective_perturbation(
+        1000, 5, 1.0, 1e-5, mu=0.1, loss=LossConstants("linear", 1.0, 0.0, 0.0),
+        calibration=calibration,
+    )  # fmt: skip
+    assert linear.delta_at(1.0) <= 1e-5
+
+
 def test_a_loss_that_is_not_one_sided_gets_the_paper_s_theorem():
     loss = LossConstants(name="custom", L1=1.0, L2=0.25, L3=0.1)
     custom = calibrate_objective_perturbation(
@@ -231,6 +268,11 @@ def test_constants_scale_with_the_class_weight_and_data_norm():
         ({"n_iter": 0}, "n_iter=0"),
         ({"eta": 100.0, "mu": 0.1}, "eta=100.0: must be at most 1/L"),
         ({"n_problems": 0}, "n_problems=0"),
+        ({"n_samples": 10**400}, "n_samples=1000"),
+        ({"n_iter": 10**30}, "n_iter=1000"),
+        ({"epsilon": 10**400}, "epsilon=1000"),
+        ({"data_norm": 1e200}, "too large or too small"),
+        ({"calibration": "tight", "sigma": 1e-9, "mu": 0.1}, "sigma=1e-09: too little noise"),
         ({"n_iter": 3}, "does not certify"),
         ({"mu": 1e-9}, "does not certify"),
         ({"sigma": 1e-9}, "does not certify"),
