@@ -1,6 +1,7 @@
 """The solver and its access to rows, against slow dense evaluations and exact arithmetic."""
 
 import _thread
+import signal
 import threading
 import tracemalloc
 from fractions import Fraction
@@ -385,11 +386,16 @@ def test_keyboard_interrupt_stops_the_solver_and_its_threads():
     X, arguments = problem()
     arguments["n_iter"] = 10**9
     before = threading.active_count()
-    timer = threading.Timer(0.2, _thread.interrupt_main)
-    timer.start()
-    with threadpool_limits(2, user_api="blas"), pytest.raises(KeyboardInterrupt):
-        perturbed_gradient_descent(X, loss=LogisticLoss(), **arguments)
-    timer.join()
+    # A process started in the background of a shell ignores the signal unless told not to.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer = threading.Timer(0.2, _thread.interrupt_main)
+        timer.start()
+        with threadpool_limits(2, user_api="blas"), pytest.raises(KeyboardInterrupt):
+            perturbed_gradient_descent(X, loss=LogisticLoss(), **arguments)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert threading.active_count() == before
 
 
