@@ -17,7 +17,7 @@ def path(tmp_path):
         mechanism="objective-perturbation-gd",
         estimator="ObjPertGDLogisticRegression",
         certificate=calibrate_objective_perturbation(1000, 5, epsilon=1.0, delta=1e-5),
-        public_inputs={},
+        public_inputs={"classes": ["0", "1"], "n_classes": 2},
         assumptions=(),
         noise_source="ChaCha20, key from the operating system",
         seeded=False,

@@ -333,6 +333,12 @@ def _reject_constant(literal: str) -> float:
     raise ValueError(f"{literal}: not a JSON number")
 
 
+def _integer_literal(literal: str) -> int:
+    if len(literal) > 300:  # a float field could not hold it
+        raise ValueError(f"{literal[:20]}...: too large for a double-precision number")
+    return int(literal)
+
+
 def _finite_literal(literal: str) -> float:
     value = float(literal)
     if math.isinf(value):
@@ -420,7 +426,7 @@ class PrivacyReport:
     ...     mechanism="objective-perturbation-gd",
     ...     estimator="ObjPertGDLogisticRegression",
     ...     certificate=calibrate_objective_perturbation(1000, 5, epsilon=1.0, delta=1e-5),
-    ...     public_inputs={"classes": [0, 1]},
+    ...     public_inputs={"classes": [0, 1], "n_classes": 2},
     ...     assumptions=("every record has features of norm at most 1",),
     ...     noise_source="operating system",
     ...     seeded=False,
@@ -737,6 +743,7 @@ class PrivacyReport:
                 object_pairs_hook=_no_duplicates,
                 parse_constant=_reject_constant,
                 parse_float=_finite_literal,
+                parse_int=_integer_literal,
             )
             return cls.from_dict(data)
         except RecursionError:

@@ -35,6 +35,8 @@ _DIFFERENCES = {"left for the divergence", "divergence"}
 _DIFFERENCE_TOL = 1e-12
 # The epsilon of one of several problems comes from a bisection with a tolerance of 1e-13.
 _BISECTED_TOL = 1e-10
+# The estimator whose report must say how many classes it has.
+_ONE_VS_REST = "ObjPertGDLogisticRegression"
 # eta = 1/L is stated in floating point.
 _ONE = 1.0 + 1e-12
 
@@ -253,16 +255,25 @@ def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Chec
 def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[Check]:
     """Check that the certificate covers the choices that the estimator states."""
     given = report.public_inputs
-    weights = given.get("class_weight")
-    if isinstance(weights, Mapping) and weights and isinstance(inputs.get("loss"), Mapping):
-        largest, weight = max(weights.values()), inputs["loss"]["weight"]
+    classes = given.get("classes")
+    listed = tuple(str(label) for label in classes) if isinstance(classes, tuple) else ()
+    n_classes = given.get("n_classes")
+    yield from _class_checks(report, inputs, listed, n_classes)
+    if isinstance(inputs.get("loss"), Mapping):
+        weights, weight = given.get("class_weight"), inputs["loss"]["weight"]
+        needed: Any = 1.0  # what every class weighs unless it is named
+        if isinstance(weights, Mapping):
+            unnamed = not set(listed) <= set(weights) if listed else len(weights) != n_classes
+            needed = max([*weights.values(), *([1.0] if unnamed or not weights else [])])
+        elif weights is not None:
+            needed = math.inf
         yield Check(
             "public_inputs.class_weight",
-            largest <= weight * (1.0 + _RTOL),
-            largest,
+            needed <= weight * (1.0 + _RTOL),
+            needed,
             weight,
-            f"the largest class weight, {_shown(largest)}, must be at most the weight of the "
-            f"loss, {_shown(weight)}",
+            f"the largest class weight, {_shown(needed)} (classes that are not named weigh 1), "
+            f"must be at most the weight of the loss, {_shown(weight)}",
         )
     row_norm = given.get("row_norm_bound")
     if row_norm is not None and "data_norm" in inputs:
@@ -275,15 +286,39 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
             f"the norm of a record, intercept included, is up to {_shown(norm)}; it must be at "
             f"most data_norm, {_shown(inputs['data_norm'])}",
         )
-    classes = given.get("classes")
-    if isinstance(classes, tuple) and "n_problems" in inputs:
-        needed = 1 if len(classes) == 2 else len(classes)
+
+
+def _class_checks(
+    report: PrivacyReport, inputs: Mapping[str, Any], listed: tuple[str, ...], n_classes: Any
+) -> Iterator[Check]:
+    """Check that as many problems are certified as the stated classes make."""
+    if "n_problems" not in inputs:
+        return
+    classes = report.public_inputs.get("classes")
+    if report.estimator == _ONE_VS_REST or classes is not None:
+        yield Check(
+            "public_inputs.n_classes",
+            type(n_classes) is int and n_classes >= 2 and len(listed) in (0, n_classes),
+            n_classes,
+            len(listed) or None,
+            f"the number of classes is stated as {_shown(n_classes)}; it must be an integer from "
+            f"2 on, and the number of the classes listed",
+        )
         yield Check(
             "public_inputs.classes",
+            bool(listed) or classes == "inferred",
+            classes,
+            "inferred",
+            "must be a list of labels, or 'inferred'",
+        )
+    if type(n_classes) is int:
+        needed = 1 if n_classes == 2 else n_classes
+        yield Check(
+            "public_inputs.n_classes",
             needed == inputs["n_problems"],
             needed,
             inputs["n_problems"],
-            f"{len(classes)} classes make {needed} one-vs-rest problems; the guarantee is that of "
+            f"{n_classes} classes make {needed} one-vs-rest problems; the guarantee is that of "
             f"{inputs['n_problems']}",
         )
 
@@ -307,6 +342,12 @@ def _close(a: float, b: float, slack: float) -> bool:
 
 
 def _warning_checks(report: PrivacyReport, certificate: Certificate) -> Iterator[Check]:
+    yield Check(
+        "noise_source",
+        report.seeded or "seeded" not in report.noise_source,
+        report.noise_source,
+        detail="names a seed, but the report says that none was given",
+    )
     expected = expected_warnings(certificate, report.public_inputs, seeded=report.seeded)
     stated = [text for text in report.warnings if any(mark in text for mark in WARNING_MARKS)]
     for text in expected:
@@ -333,8 +374,8 @@ def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
         "the assumptions of the report hold"
         if n is None
         else (
-            f"the data were {n} records, with features of norm at most {norm}, and the other "
-            f"assumptions of the report hold"
+            f"the data were {n} records with {inputs.get('n_features')} coefficients and features "
+            f"of norm at most {norm}, and the other assumptions of the report hold"
         )
     )
     items = [
@@ -361,8 +402,13 @@ def _objective_perturbation_ranges(
     certificate: ObjectivePerturbationCertificate,
 ) -> Iterator[Check]:
     p = certificate.release
+    yield Check(
+        "certificate.public_inputs.epsilon",
+        0.0 <= certificate.epsilon < math.inf,
+        certificate.epsilon,
+        detail=f"epsilon is {_shown(certificate.epsilon)}; it must be nonnegative and finite",
+    )
     positive: dict[str, float] = {
-        "epsilon": certificate.epsilon,
         "comparator_norm": certificate.comparator_norm,
         "data_norm": p.data_norm,
         "mu": p.mu,

@@ -54,7 +54,7 @@ def make_report(
     )
     if public_inputs is None:
         classes = [0, 1] if n_problems == 1 else list(range(n_problems))
-        public_inputs = PUBLIC | {"classes": classes}
+        public_inputs = PUBLIC | {"classes": classes, "n_classes": len(classes)}
     if warnings is None:
         warnings = expected_warnings(certificate, public_inputs, seeded=seeded)
     return PrivacyReport(

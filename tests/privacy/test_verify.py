@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from test_report import make_report
 
+from sklearn_dpop.privacy import calibrate_objective_perturbation
 from sklearn_dpop.privacy._loss_constants import LossConstants, softplus_constants
 from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings
 
@@ -44,6 +45,7 @@ def full_report(calibration, adjacency, n_problems):
         loss=softplus_constants("smoothed_hinge", 1.0, 0.5).scaled(2.0),
         public_inputs={
             "classes": classes,
+            "n_classes": len(classes),
             "row_norm_bound": 1.0,
             "rows_clipped": True,
             "class_weight": {classes[0]: 2.0},
@@ -289,17 +291,69 @@ def test_known_loss_cannot_have_better_constants():
         ({"class_weight": {"0": "a", "1": 2}}, "public_inputs"),
         ({"row_norm_bound": 1.01}, "public_inputs.row_norm_bound"),
         ({"row_norm_bound": 1.0, "intercept_scaling": 0.25}, "public_inputs.row_norm_bound"),
-        ({"classes": ["a", "b", "c"]}, "public_inputs.classes"),
+        ({"classes": ["a", "b", "c"], "n_classes": 3}, "public_inputs.n_classes"),
+        ({"classes": ["a", "b", "c"]}, "public_inputs.n_classes"),
+        ({"n_classes": 3}, "public_inputs.n_classes"),
+        ({"n_classes": 2.0}, "public_inputs.n_classes"),
+        ({"classes": "0..1"}, "public_inputs.classes"),
+        ({"class_weight": [1.0, 1.0]}, "public_inputs.class_weight"),
         ({"adjacency": "zero-out"}, "guarantee.public_inputs.adjacency"),
         ({"epsilon": 0.5}, "guarantee.public_inputs.epsilon"),
     ],
 )
 def test_choices_that_the_certificate_does_not_cover_are_found(choice, failure):
-    assert failing(make_report("corollary", public_inputs=choice)) == [failure]
+    report = make_report("corollary", public_inputs=COMPLETE | choice)
+    assert set(failing(report)) == {failure}
+
+
+COMPLETE = {"classes": ["0", "1"], "n_classes": 2, "class_weight": None}
+
+
+@pytest.mark.parametrize("weights", [None, {}, {"0": 1e-3}, {"a": 1e-3, "b": 1e-3}, [1e-3, 1e-3]])
+def test_a_loss_lighter_than_its_classes_is_found(weights):
+    # Classes that are not named in class_weight weigh 1.
+    light = softplus_constants("logistic", 0.0, 1.0).scaled(1e-3)
+    report = make_report("tight", loss=light, public_inputs=COMPLETE | {"class_weight": weights})
+    assert "public_inputs.class_weight" in failing(report)
+    fine = COMPLETE | {"class_weight": {"0": 1e-3, "1": 1e-3}}
+    assert failing(make_report("tight", loss=light, public_inputs=fine)) == []
+
+
+@pytest.mark.parametrize("classes", ["inferred", "0..9", 10, None, {"a": 1}, ...])
+def test_the_number_of_problems_cannot_be_hidden(classes):
+    report = make_report("tight", public_inputs={} if classes is ... else {"classes": classes})
+    assert "public_inputs.n_classes" in failing(report)
+
+
+def test_a_seed_named_only_by_the_noise_source_is_found():
+    report = replace(make_report("corollary"), noise_source="ChaCha20 (seeded: reproducible)")
+    assert "noise_source" in failing(report)
+
+
+def test_epsilon_zero_may_be_stated():
+    certificate = calibrate_objective_perturbation(
+        300, 5, None, 1e-2, sigma=1e4, calibration="tight"
+    )
+    assert certificate.epsilon == 0.0
+    report = make_report("tight")
+    zero = replace(
+        report,
+        certificate=certificate,
+        stated=None,
+        warnings=expected_warnings(certificate, report.public_inputs, seeded=False),
+    )
+    assert failing(zero) == []
+
+
+def test_huge_integers_are_refused_in_reading():
+    text = make_report("corollary").to_json().replace('"epsilon": 1.0', f'"epsilon": 1{"0" * 400}')
+    with pytest.raises(ValueError, match="too large"):
+        PrivacyReport.from_json(text)
 
 
 def test_choices_that_the_certificate_covers_are_accepted():
     choice = {
+        "n_classes": 2,
         "class_weight": {"0": 0.5},
         "row_norm_bound": 0.9,
         "intercept_scaling": None,
@@ -312,7 +366,7 @@ def test_choices_that_the_certificate_covers_are_accepted():
 
 
 def test_warnings_must_be_those_that_the_report_calls_for():
-    report = make_report("corollary", public_inputs={"classes": "inferred"})
+    report = make_report("corollary", public_inputs=COMPLETE | {"classes": "inferred"})
     assert failing(report) == []
     assert failing(replace(report, warnings=())) == ["warnings.expected"]
     assert failing(replace(report, warnings=(*report.warnings, "use with care"))) == []
