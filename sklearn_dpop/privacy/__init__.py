@@ -13,16 +13,30 @@ from sklearn_dpop.privacy._gaussian import gaussian_delta, gaussian_noise_multip
 from sklearn_dpop.privacy._loss_constants import LossConstants, softplus_constants
 from sklearn_dpop.privacy._report import PrivacyReport
 from sklearn_dpop.privacy._verify import Verification
+from sklearn_dpop.privacy.accounting import (
+    CorrelatedNoiseCertificate,
+    NoiseMultiplier,
+    Schedule,
+    account,
+    calibrate_noise_multiplier,
+    estimate_noise_multiplier,
+)
 
 __all__ = [
+    "CorrelatedNoiseCertificate",
     "LossConstants",
+    "NoiseMultiplier",
     "ObjectivePerturbationCertificate",
     "PrivacyLossDistribution",
     "PrivacyReport",
+    "Schedule",
     "Verification",
+    "account",
+    "calibrate_noise_multiplier",
     "calibrate_objective_perturbation",
     "compose_profile",
     "dominating_distribution",
+    "estimate_noise_multiplier",
     "gaussian_delta",
     "gaussian_noise_multiplier",
     "optimal_composition_delta",

@@ -23,9 +23,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,14 +71,15 @@ class Pilot:
     ----------
     mean, square : ndarray of shape (n_epsilons,)
         Averages of the draws and of their squares.
-    bound : ndarray of shape (n_epsilons,)
-        Suprema of the draws.
+    largest, bound : ndarray of shape (n_epsilons,)
+        Largest draw, and supremum of the draws.
     n_draws : int
         Number of draws.
     """
 
     mean: Float
     square: Float
+    largest: Float
     bound: Float
     n_draws: int
 
@@ -98,16 +100,22 @@ class Pilot:
             Its beta.
         """
         log_beta = -math.log(failure_probability)
-        # A pilot without a single nonzero draw knows no variance: one draw of the bound then.
-        square = np.maximum(self.square, self.bound**2 / self.n_draws**2)
-        return np.minimum(np.sqrt(2.0 * log_beta / (n_draws * square)), 1.0 / self.bound)
+        with np.errstate(divide="ignore"):
+            tilts = np.sqrt(2.0 * log_beta / (n_draws * self._safe_square))
+        return np.minimum(tilts, 1.0 / self.bound)
 
     def predicted(self, n_draws: int, failure_probability: float) -> Float:
         """Return about what the bound from `n_draws` draws will be, two standard errors up."""
         t = self.tilts(n_draws, failure_probability)
         error = np.sqrt(np.maximum(self.square - self.mean**2, 0.0) / n_draws)
-        upper = self.mean + 0.5 * t * self.square - math.log(failure_probability) / (t * n_draws)
+        upper = self.mean + 0.5 * t * self._safe_square
+        upper -= math.log(failure_probability) / (t * n_draws)
         return np.asarray(upper + 2.0 * error)
+
+    @property
+    def _safe_square(self) -> Float:
+        # As if the largest draw had come twice: a pilot may miss some of the rare large draws.
+        return np.asarray(self.square + self.largest**2 / self.n_draws)
 
 
 @dataclass(frozen=True)
@@ -180,11 +188,13 @@ def pilot(summand: Summand, epsilons: Float, key: int, n_draws: int) -> Pilot:
     """
     bounds = np.array([summand.bound(float(epsilon)) for epsilon in epsilons])
     n_blocks = -(-n_draws // BLOCK)
-    total = np.zeros((len(epsilons), 3))
-    for sums in _block_sums(summand, epsilons, 0.0 * bounds, key, range(n_blocks)):
-        total += sums
+    total, largest = np.zeros((len(epsilons), 3)), np.zeros(len(epsilons))
+    with threadpool_limits(1, user_api="blas"):
+        for sums, top in _block_sums(summand, epsilons, 0.0 * bounds, key, range(n_blocks)):
+            total += sums
+            np.maximum(largest, top, out=largest)
     n = n_blocks * BLOCK
-    return Pilot(total[:, 1] / n, total[:, 2] / n, bounds, n)
+    return Pilot(total[:, 1] / n, total[:, 2] / n, largest, bounds, n)
 
 
 def certify(
@@ -249,7 +259,11 @@ def certify(
         while done < n_blocks:
             show(done)
             end = min(done + _ROUND, n_blocks)
-            for sums in _block_sums(summand, epsilons, tilts, key, range(done, end)):
+            for sums, largest in _block_sums(summand, epsilons, tilts, key, range(done, end)):
+                if np.any(largest > bounds * _ROUND_UP):
+                    raise ValueError(
+                        f"{summand!r} drew {largest!r}, more than its bound {bounds!r}"
+                    )
                 total += sums
             done = end
             if cache is not None:
@@ -272,20 +286,21 @@ def certify(
 
 def _block_sums(
     summand: Summand, epsilons: Float, tilts: Float, key: int, blocks: range
-) -> Iterator[Float]:
-    """Yield sums of log(1 - t x), x and x^2 of each block, in order."""
+) -> Iterator[tuple[Float, Float]]:
+    """Yield sums of log(1 - t x), x and x^2, and the largest x, of each block, in order."""
 
-    def work(block: int) -> Float:
+    def work(block: int) -> tuple[Float, Float]:
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence([key, block])))
         values = summand.draw(rng, BLOCK)
-        sums = np.empty((len(epsilons), 3))
+        sums, largest = np.empty((len(epsilons), 3)), np.empty(len(epsilons))
         for i, (epsilon, tilt) in enumerate(zip(epsilons.tolist(), tilts.tolist(), strict=True)):
             x = values(epsilon)
             # A draw at its supremum may be rounded above it.
             scaled = np.minimum(tilt * x, 1.0 - 1e-16)
             with np.errstate(divide="ignore"):
                 sums[i] = np.log1p(-scaled).sum(), x.sum(), x @ x
-        return sums
+            largest[i] = x.max(initial=0.0)
+        return sums, largest
 
     threads = _n_threads()
     if threads == 1 or len(blocks) == 1:
@@ -296,8 +311,6 @@ def _block_sums(
 
 
 def _n_threads() -> int:
-    import os
-
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
