@@ -230,7 +230,7 @@ def calibrate_noise_multiplier(
     >>> schedule = Schedule(5000, 125, epochs=10, sampling="cyclic")
     >>> kappa = calibrate_noise_multiplier(1.0, 1e-5, Identity(), schedule)
     >>> round(kappa, 4), kappa.certificate.delta_at(1.0) <= 1e-5
-    (11.7972, True)
+    (11.7973, True)
     """
     _check(strategy, schedule, method, n_draws)
     epsilon = _real("epsilon", epsilon)
@@ -486,8 +486,8 @@ def _probability(name: str, value: Any) -> float:
 def _warn_of_large_delta(delta: float, schedule: Schedule) -> None:
     if delta * schedule.n_samples >= 1.0:
         warnings.warn(
-            f"delta={delta!r} is at least 1 / n_samples = {1.0 / schedule.n_samples:.3g}: publishing "
-            f"one record in full, drawn at random, would satisfy it too.",
+            f"delta={delta!r} is at least 1 / n_samples = {1.0 / schedule.n_samples:.3g}: "
+            f"publishing one record in full, drawn at random, would satisfy it too.",
             UserWarning,
             stacklevel=3,
         )

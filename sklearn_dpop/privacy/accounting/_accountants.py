@@ -76,7 +76,7 @@ class Accountant(ABC):
     @property
     @abstractmethod
     def largest_shift(self) -> float:
-        """Largest norm of what one record adds: an unamplified Gaussian mechanism's sensitivity."""
+        """Largest norm of what one record adds: the sensitivity without amplification."""
 
     def summand(self, direction: str, sigma: float, epsilon: float) -> Summand:
         """Return the draws of one direction, aimed at `epsilon`."""

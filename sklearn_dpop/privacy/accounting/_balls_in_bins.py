@@ -88,7 +88,7 @@ def bins_of(strategy: Strategy, n_steps: int, n_bins: int) -> Bins:
     else:
         assert isinstance(strategy, Dense)
         means = np.abs(strategy.matrix(n_steps)).reshape(n_steps, -1, n_bins).sum(axis=1)
-    root = np.linalg.qr(means, mode="r")
+    root = np.asarray(np.linalg.qr(means, mode="r"))
     return Bins(root, means.T @ means)
 
 

@@ -141,7 +141,7 @@ class CorrelatedNoiseCertificate:
             raise ValueError(f"delta={delta!r} must be in (0, 1).")
         if self.delta_at(0.0) <= delta:
             return 0.0
-        low, high = 0.0, max(self.epsilon, 1.0)
+        low, high = 0.0, self.epsilon if 0.0 < self.epsilon < math.inf else 1.0
         while self.delta_at(high) > delta:
             low, high = high, 2.0 * high
             if high > 1e6:
