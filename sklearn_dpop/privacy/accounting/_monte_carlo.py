@@ -46,6 +46,8 @@ Float = NDArray[np.float64]
 BLOCK = 4096
 # Blocks between two saved states of a run.
 _ROUND = 64
+# A draw at the supremum should not use up the whole product.
+_LARGEST_TILT = 0.9
 # Covers the rounding in a draw and in the sums (measured: below 1e-12 relative).
 _ROUND_UP = 1.0 + 1e-9
 
@@ -102,7 +104,7 @@ class Pilot:
         log_beta = -math.log(failure_probability)
         with np.errstate(divide="ignore"):
             tilts = np.sqrt(2.0 * log_beta / (n_draws * self._safe_square))
-        return np.minimum(tilts, 1.0 / self.bound)
+        return np.minimum(tilts, _LARGEST_TILT / self.bound)
 
     def predicted(self, n_draws: int, failure_probability: float) -> Float:
         """Return about what the bound from `n_draws` draws will be, two standard errors up."""
