@@ -142,7 +142,7 @@ class RemoveSummand:
         for a, share in zip(self.tilts, _SHARES[1:], strict=True):
             peak = -math.log(a) + ((a - 1.0) * math.log1p(-1.0 / a) if a > 1.0 else 0.0)
             exponent = (a - 1.0) * (0.5 * a * s - epsilon) + peak
-            found = min(found, math.exp(min(exponent, 700.0)) / share)
+            found = min(found, math.exp(min(max(exponent, -600.0), 700.0)) / share)
         return found * _ROUND_UP
 
     def draw(self, rng: np.random.Generator, size: int) -> Callable[[float], Float]:
@@ -209,7 +209,7 @@ class AddSummand:
         trace, norm = _mean_terms(self.bins, self.sigma)
         peak = c * math.log(c / (1.0 + c)) - math.log1p(c)
         exponent = c * (0.5 * trace - epsilon) + 0.5 * c * c * norm + peak
-        tilted = math.exp(min(exponent, 700.0)) / (1.0 - _SHARES[0])
+        tilted = math.exp(min(max(exponent, -600.0), 700.0)) / (1.0 - _SHARES[0])
         return min(1.0 / _SHARES[0], tilted) * _ROUND_UP
 
     def draw(self, rng: np.random.Generator, size: int) -> Callable[[float], Float]:
