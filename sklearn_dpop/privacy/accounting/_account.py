@@ -138,7 +138,7 @@ def account(
     plain = CorrelatedNoiseCertificate(strategy, schedule, sigma, math.inf, delta, adjacency)
     if method != "monte_carlo":
         plain = replace(plain, epsilon=plain.epsilon_at(delta))
-    if not accountant.directions or method == "deterministic":
+    if not _needs_monte_carlo(accountant, method):
         return plain
     limit = min(plain.epsilon, 100.0)
     search = _Search(accountant, n_draws)
@@ -243,7 +243,7 @@ def calibrate_noise_multiplier(
     if method != "monte_carlo":
         limit = _deterministic_multiplier(accountant, aim, inner)
     plain = CorrelatedNoiseCertificate(strategy, schedule, limit, epsilon, delta, adjacency)
-    if not accountant.directions or method == "deterministic":
+    if not _needs_monte_carlo(accountant, method):
         return NoiseMultiplier(plain)
     search = _Search(accountant, n_draws)
     sigma = search.multiplier(aim, inner)
@@ -302,7 +302,7 @@ def estimate_noise_multiplier(
     accountant, conversion = accountant_for(strategy, schedule, adjacency)
     aim, inner = conversion.inner_epsilon(epsilon), conversion.inner_delta(delta, epsilon)
     limit = _deterministic_multiplier(accountant, aim, inner)
-    if not accountant.directions:
+    if not _needs_monte_carlo(accountant, "auto"):
         return limit
     return min(limit, _Search(accountant, None).estimate(aim, inner))
 
@@ -457,6 +457,12 @@ def _check(strategy: Any, schedule: Any, method: Any, n_draws: Any) -> None:
         return
     if not isinstance(n_draws, numbers.Integral) or isinstance(n_draws, bool) or n_draws < 1:
         raise ValueError(f"n_draws={n_draws!r} must be None or an integer of at least 1.")
+
+
+def _needs_monte_carlo(accountant: Accountant, method: str) -> bool:
+    if method == "auto":
+        return bool(accountant.directions) and not accountant.is_sharp
+    return method == "monte_carlo"
 
 
 def _check_method(accountant: Accountant, method: str) -> None:

@@ -18,6 +18,7 @@ from sklearn_dpop.privacy.accounting._balls_in_bins import (
     bins_of,
 )
 from sklearn_dpop.privacy.accounting._monte_carlo import Float, Summand
+from sklearn_dpop.privacy.accounting._random_allocation import random_allocation_delta
 from sklearn_dpop.privacy.accounting._schedule import Schedule
 
 __all__ = ["Accountant", "BallsInBins", "Cyclic"]
@@ -41,10 +42,13 @@ class Accountant(ABC):
         Monte Carlo bounds that the accountant offers; empty if it needs none.
     max_draws : int
         Draws of a Monte Carlo bound that take a few minutes.
+    is_sharp : bool
+        Whether the deterministic bound leaves a Monte Carlo bound nothing to gain.
     """
 
     directions: tuple[str, ...] = ()
     max_draws: int = 0
+    is_sharp: bool = True
 
     def __init__(self, strategy: Strategy, schedule: Schedule, factor: float) -> None:
         self.strategy = strategy
@@ -132,11 +136,25 @@ class BallsInBins(Accountant):
 
     def deltas(self, sigma: float, epsilons: Float) -> Float:
         """Return the smallest of the deterministic bounds."""
-        return gaussian_deltas(self.largest_shift / sigma, epsilons)
+        found = gaussian_deltas(self.largest_shift / sigma, epsilons)
+        if self.bins.is_orthogonal:
+            ratio = sigma / self.largest_shift
+            found = np.minimum(found, random_allocation_delta(ratio, self.bins.n_bins, epsilons))
+        return found
+
+    @property
+    def is_sharp(self) -> bool:  # type: ignore[override]
+        """For independent noise."""
+        return self.bins.is_orthogonal
 
     def theorem(self, *, monte_carlo: bool) -> str:
         """Return the sources."""
-        return "Lemma 3.2 of arXiv 2410.06266"
+        pair = "Lemma 3.2 of arXiv 2410.06266"
+        if monte_carlo:
+            return pair
+        if self.bins.is_orthogonal:
+            return f"{pair}; random allocation, arXiv 2602.17284, by convex order"
+        return f"{pair}; joint convexity over the bins"
 
     def summand(self, direction: str, sigma: float, epsilon: float) -> Summand:
         """Return the draws of one direction."""
