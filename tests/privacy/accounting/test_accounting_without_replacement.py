@@ -442,6 +442,29 @@ def test_subset_bound_of_full_batches_is_the_gaussian_mechanism(adjacency):
     assert got == pytest.approx(gaussian_profile(factor * 3 / 10.0, 0.5), rel=5e-3)
 
 
+@pytest.mark.parametrize("others", [(-1, -1), (-1, 1), (1, 1)])
+@pytest.mark.parametrize(("r", "kappa", "epsilon"), [(0.1, 1.5, 0.5), (0.4, 2.0, 0.2)])
+def test_subset_bound_of_two_steps_by_quadrature(others, r, kappa, epsilon):
+    # All other gradients are -1, or 1, in a step; with the record (gradient 1), or 0 instead.
+    nodes, weights = np.polynomial.legendre.leggauss(6)
+    edges = np.linspace(-9 * kappa, 9 * kappa + 2, 301)
+    half = 0.5 * np.diff(edges)[:, None]
+    x, w = (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+
+    def step(other, own):  # the batch sum without the record, up to a constant, is 0 or `other`
+        return (1 - r) * norm.pdf(x, 0, kappa) + r * norm.pdf(x, own - other, kappa)
+
+    first, second = (np.multiply.outer(*(step(o, own) for o in others)) for own in (1, 0))
+    exact = max(
+        float(w @ np.maximum(p - math.exp(epsilon) * q, 0.0) @ w)
+        for p, q in ((first, second), (second, first))
+    )
+    (got,) = subset_delta(kappa, r, 2, [epsilon], adjacency="zero-out")
+    assert got >= exact
+    if others == (-1, -1):
+        assert got <= 1.1 * exact
+
+
 def test_subset_bound_is_between_two_accountants_of_a_peer():
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     accounting = pytest.importorskip("dp_accounting")
