@@ -277,6 +277,20 @@ class TestBestGamma:
             best_gamma(10, 1)
         with pytest.raises(ValueError, match="error must be"):
             best_gamma(10, 4, objective="median")
+        with pytest.raises(ValueError, match="noise_multiplier must be a function for objective"):
+            best_gamma(10, 4, objective="amplified")
+        with pytest.raises(ValueError, match="and None otherwise"):
+            best_gamma(10, 4, noise_multiplier=lambda strategy, n: 1.0)
+
+    def test_amplified_uses_the_multiplier_that_it_is_given(self):
+        """The sensitivity as multiplier is the objective without amplification."""
+        found = best_gamma(
+            2000,
+            4,
+            objective="amplified",
+            noise_multiplier=lambda strategy, n: sensitivity(strategy, 20, 100, n),
+        )
+        assert found == pytest.approx(best_gamma(2000, 4, 20, 100), abs=0.004)
 
 
 def test_arguments_that_do_not_fit():

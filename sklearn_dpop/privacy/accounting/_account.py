@@ -318,11 +318,10 @@ class _Search:
         self._n_draws = n_draws
         self._key = stream_key(
             {
-                "strategy": strategy_to_dict(accountant.strategy),
                 "schedule": accountant.schedule.to_dict(),
                 "factor": accountant.factor,
             },
-            "search",
+            "search",  # the same for all strategies, so that their estimates compare well
         )
 
     def _pilots(self, sigma: float, aim: float, n_draws: int) -> list[Pilot]:
@@ -378,9 +377,17 @@ class _Search:
         """Return about the multiplier at which the divergence is `inner`."""
         self._n_draws = 10**12  # what an endless run would certify
         start = 0.3 * self._accountant.largest_shift * gaussian_noise_multiplier(aim, inner)
-        return self._solve(aim, inner, _FEW_DRAWS, start, 0.3)
+        return self._solve(aim, inner, _FEW_DRAWS, start, 0.3, 1e-3)
 
-    def _solve(self, aim: float, inner: float, n_pilot: int, start: float, step: float) -> float:
+    def _solve(
+        self,
+        aim: float,
+        inner: float,
+        n_pilot: int,
+        start: float,
+        step: float,
+        tolerance: float = 2e-4,
+    ) -> float:
         def excess(log_sigma: float) -> float:
             return self.log_excess(math.exp(log_sigma), aim, inner, n_pilot)
 
@@ -393,7 +400,7 @@ class _Search:
                 break
             x, value = following, found
         low, high = sorted((x, following))
-        return math.exp(float(brentq(excess, low, high, xtol=2e-4)))
+        return math.exp(float(brentq(excess, low, high, xtol=tolerance)))
 
 
 def _deterministic_multiplier(accountant: Accountant, epsilon: float, delta: float) -> float:
