@@ -8,7 +8,7 @@ In every layer ``z = scale W phi``, so the gradient of a record's loss is
 exactly, at any depth.  The sum of clipped gradients of a layer is then one matrix product,
 ``scale (s delta)^T Phi`` with ``s = min(1, C / |g|)``.
 
-**Rounding cannot lift a record above C.**  Norms are summed in double precision from the very
+**Rounding cannot lift a record above C.**  Norms are summed in double precision from the
 numbers that enter the product, and ``s`` is lowered by a few units of rounding (`_margin`), so
 that also the rounded contribution of a record has norm at most ``C``.  A record whose gradient
 is not finite contributes zero.  What remains is the rounding of the sum over records.
@@ -204,7 +204,8 @@ def add_clipped_sum_(
     Raises
     ------
     ValueError
-        If `max_grad_norm` is too small.
+        If `max_grad_norm` is too small, or the mask is not boolean (a larger weight would
+        lift a record above the clipping norm).
 
     Examples
     --------
@@ -218,16 +219,17 @@ def add_clipped_sum_(
     """
     if not max_grad_norm >= SMALLEST_CLIP:
         raise ValueError(f"max_grad_norm must be at least {SMALLEST_CLIP}, got {max_grad_norm!r}.")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask must be of dtype torch.bool, got {mask.dtype}.")
     with torch.no_grad():
         features, deltas, _ = _backward(model, rows.features, y)
         layers = _trained(model)
         if max_grad_norm < math.inf:
             norms = _gradient_norms(layers, rows, features, deltas)
-            factors = (max_grad_norm / (norms * (1 + _margin(layers)))).clamp(max=1)
-            keep = torch.isfinite(norms)
+            factors = (max_grad_norm / (1 + _margin(layers)) / norms).clamp_(max=1)
             if mask is not None:
-                keep &= mask
-            deltas = [_scaled(delta, factors, keep) for delta in deltas]
+                factors *= mask
+            deltas = [_scaled(delta, factors) for delta in deltas]
         elif mask is not None:
             deltas = [delta * mask.unsqueeze(1) for delta in deltas]
         for layer, phi, delta, target in zip(layers, features, deltas, targets, strict=True):
@@ -378,11 +380,11 @@ def _loss_slope(logits: Tensor, y: Tensor) -> Tensor:
     return slope.scatter_(1, label, -slope.sum(1, keepdim=True))
 
 
-def _scaled(delta: Tensor, factors: Tensor, keep: Tensor) -> Tensor:
-    # In double precision: a factor below the least normal float32 would lose digits, and with
-    # them the bound.  `where`, since a delta that is not finite stays so times any factor.
-    scaled = (delta.double() * factors.unsqueeze(1)).to(delta.dtype)
-    return torch.where(keep.unsqueeze(1), scaled, torch.zeros_like(scaled))
+def _scaled(delta: Tensor, factors: Tensor) -> Tensor:
+    # The product is in double precision: a factor below the least normal float32 would lose
+    # digits, and with them the bound.  Where the norm is not finite, the product is NaN or zero.
+    scaled = delta * factors.unsqueeze(1)
+    return scaled.nan_to_num_(0.0, 0.0, 0.0).to(delta.dtype)
 
 
 def _squared_norms(rows: Tensor) -> Tensor:
@@ -413,6 +415,18 @@ def _margin(layers: Sequence[SplineLayer]) -> float:
     precision, and so is the scale: relative error ``eps / 2`` each, ``2 eps`` together.  The
     other ``6 eps`` are for features that are computed again for each batch: splines have the
     same bits as when their norm was taken, silu may differ in the last places.
+
+    Where torch may round the factors of float32 products, as far as to bfloat16 (unit
+    roundoff ``2^-8``), the contribution can grow by ``2^-7``; twice that is allowed for.
     """
     terms = max(layer.n_features + layer.out_features for layer in layers) + len(layers)
-    return 8 * torch.finfo(layers[0].weight.dtype).eps + (terms + 8) * 2.0**-53
+    dtype = layers[0].weight.dtype
+    margin = 8 * torch.finfo(dtype).eps + (terms + 8) * 2.0**-53
+    return margin + 2.0**-6 if dtype == torch.float32 and _rounds_products() else margin
+
+
+def _rounds_products() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # set backend by backend
+        return True

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ._splines import SplineBasis, _is_integer, scatter_local_
+from ._splines import SplineBasis, _is_integer, scatter_index, scatter_local_
 
 __all__ = ["ACTIVATIONS", "KAN", "SplineLayer"]
 
-# Features written at once on the CPU: about 1 MiB, so that a block is written, scaled and
-# summed while it is in cache (3 times faster than whole batches of 784 inputs).
-_BLOCK = 1 << 18
+# Features written at once on the CPU: a block stays in cache while it is filled (twice as fast
+# as a whole batch of 512 rows of 784 inputs).
+_BLOCK = 1 << 19
 
 # Function, and its derivative in terms of its value.
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
@@ -128,7 +128,8 @@ class SplineLayer(nn.Module):
         -------
         phi : Tensor of shape (batch, n_columns, in_features)
         """
-        return self._place(h, *self.basis.local(h))
+        cell, values = self.basis.local(h)
+        return self._place(h, scatter_index(cell, self.n_columns), values)
 
     def features_and_slopes(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Features of a batch and their derivatives, each in its own input.
@@ -142,12 +143,13 @@ class SplineLayer(nn.Module):
         phi, slopes : Tensors of shape (batch, n_columns, in_features)
         """
         cell, values, slopes = self.basis.local_slopes(h)
+        index = scatter_index(cell, self.n_columns)
         derivative = h.new_zeros(len(h), self.n_columns, self.in_features)
-        scatter_local_(derivative, cell, slopes)
+        scatter_local_(derivative, index, slopes)
         if self.base_branch:
             gate = torch.sigmoid(h)
             derivative[:, -1] = gate * (1 + h * (1 - gate))
-        return self._place(h, cell, values), derivative
+        return self._place(h, index, values), derivative
 
     def write_features(self, h: Tensor, out: Tensor) -> None:
         """Like `features`, without gradient, into given memory.
@@ -160,7 +162,8 @@ class SplineLayer(nn.Module):
         rows = max(1, _BLOCK // self.n_features) if h.device.type == "cpu" else max(1, len(h))
         with torch.no_grad():
             for block, into in zip(h.split(rows), out.split(rows), strict=True):
-                self._place(block, *self.basis.local(block), out=into.zero_())
+                cell, values = self.basis.local(block)
+                self._place(block, scatter_index(cell, self.n_columns), values, into.zero_())
 
     def forward(self, h: Tensor) -> Tensor:
         """Compute the outputs, of shape (batch, out_features)."""
@@ -173,11 +176,11 @@ class SplineLayer(nn.Module):
         return f"{self.in_features}, {self.out_features}, {self.basis}{fixed}"
 
     def _place(
-        self, h: Tensor, cell: Tensor, values: list[Tensor], out: Tensor | None = None
+        self, h: Tensor, index: Tensor, values: list[Tensor], out: Tensor | None = None
     ) -> Tensor:
         shape = len(h), self.n_columns, self.in_features
         out = h.new_zeros(shape) if out is None else out.view(shape)
-        scatter_local_(out, cell, values)
+        scatter_local_(out, index, values)
         if self.base_branch:
             out[:, -1] = nn.functional.silu(h)
         return out if self.offset is None else out.sub_(self.offset)

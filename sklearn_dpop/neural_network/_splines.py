@@ -163,7 +163,8 @@ class SplineBasis:
                 [[0.0000, 0.0000, 0.5000, 0.5000]]])
         """
         columns = x.new_zeros(1, self.n_basis, x.numel())
-        scatter_local_(columns, *self.local(x.reshape(1, -1)))
+        cell, values = self.local(x.reshape(1, -1))
+        scatter_local_(columns, scatter_index(cell, self.n_basis), values)
         return columns[0].T.reshape(*x.shape, self.n_basis)
 
     def at(self, point: float) -> list[float]:
@@ -194,34 +195,58 @@ class SplineBasis:
         return cell, position - cell
 
 
-def scatter_local_(out: Tensor, cell: Tensor, values: list[Tensor]) -> None:
+def scatter_index(cell: Tensor, columns: int) -> Tensor:
+    """Where basis ``cell`` of every value lies in columns laid out in a row per record.
+
+    Parameters
+    ----------
+    cell : Tensor of int64, shape (rows, d)
+    columns : int
+        Number of columns of the target.
+
+    Returns
+    -------
+    index : Tensor of int64, shape (rows * d,)
+        Position in the flat target of shape (rows, columns, d).
+
+    Examples
+    --------
+    >>> import torch
+    >>> scatter_index(torch.tensor([[0, 1], [2, 0]]), 3)
+    tensor([ 0,  3, 10,  7])
+    """
+    rows, d = cell.shape
+    first = torch.arange(rows, device=cell.device).mul_(columns * d).unsqueeze(1)
+    return (first + torch.arange(d, device=cell.device)).add_(cell, alpha=d).view(-1)
+
+
+def scatter_local_(out: Tensor, index: Tensor, values: list[Tensor]) -> None:
     """Write local values into zeroed columns.
 
     Parameters
     ----------
     out : Tensor of shape (rows, columns, d), contiguous, zero
         Column ``k`` of row ``n`` holds basis ``k`` at ``x[n]``.
-    cell : Tensor of int64, shape (rows, d)
+    index : Tensor of int64, shape (rows * d,)
+        From `scatter_index`, of cells with ``cell + len(values) <= columns``.
     values : list of Tensors of shape (rows, d)
-        As from `SplineBasis.local`; ``cell + len(values) <= columns``.
+        As from `SplineBasis.local`.
 
     Examples
     --------
     >>> import torch
     >>> out = torch.zeros(1, 3, 2)
-    >>> scatter_local_(out, torch.tensor([[0, 1]]), [torch.full((1, 2), 5.0)])
+    >>> index = scatter_index(torch.tensor([[0, 1]]), 3)
+    >>> scatter_local_(out, index, [torch.full((1, 2), 5.0), torch.full((1, 2), 6.0)])
     >>> out
     tensor([[[5., 0.],
-             [0., 5.],
-             [0., 0.]]])
+             [6., 5.],
+             [0., 6.]]])
     """
-    rows, columns, d = out.shape
-    index = torch.arange(rows, device=out.device).mul_(columns * d).unsqueeze(1)
-    index = (index + torch.arange(d, device=out.device)).add_(cell, alpha=d).view(-1)
     flat = out.view(-1)
     for r, value in enumerate(values):
         # One index for all: basis cell + r lies r * d further on.
-        flat[r * d :].scatter_(0, index, value.reshape(-1))
+        flat[r * out.shape[2] :].scatter_(0, index, value.reshape(-1))
 
 
 def _cell_values(u: Tensor, degree: int) -> tuple[list[Tensor], list[Tensor]]:

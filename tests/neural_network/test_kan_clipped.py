@@ -191,6 +191,20 @@ def test_without_clipping_it_is_the_gradient_of_the_module(options):
     assert relative_error(ours, [p.grad for p in net.parameters()]) < 1e-12
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("budget", [0, 2**28])
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_cuda_gives_the_sums_of_the_cpu(options, budget):
+    net, x, y, _ = problem(options, torch.float64)
+    batch = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:17]
+    expected = clipped_sum(net, FeatureStore(net, x), batch, y[batch], 0.1)
+    moved, store_batch = copy.deepcopy(net).cuda(), batch.cuda()
+    store = FeatureStore(moved, x, memory_budget=budget)
+    ours = clipped_sum(moved, store, store_batch, y.cuda()[store_batch], 0.1)
+    assert relative_error([t.cpu() for t in ours], expected) < 1e-12
+
+
 # What one record can contribute.
 
 
@@ -315,8 +329,25 @@ def test_factors_below_the_least_normal_number_keep_their_digits(clip):
     # clip / 3e38 is subnormal in float32, where it may round up by any amount.
     delta = torch.tensor([[3e38]])
     factors = clip / delta.double()[:, 0]
-    scaled = _clipped._scaled(delta, factors, torch.ones(1, dtype=torch.bool))
+    scaled = _clipped._scaled(delta, factors)
     assert abs(scaled.item() / clip - 1) <= torch.finfo(torch.float32).eps / 2
+
+
+@pytest.mark.parametrize("setting", ["high", "medium", None])
+def test_products_of_reduced_precision_are_allowed_for(setting, monkeypatch):
+    def mixed():
+        raise RuntimeError("mix of the legacy and new APIs")
+
+    net, x, y, _ = problem({}, torch.float32)
+    double = problem({}, torch.float64)[0].spline_layers
+    exact = _clipped._margin(double)
+    getter = mixed if setting is None else lambda: setting
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", getter)
+    clip = 0.5 * per_record(net, FeatureStore(net, x).take(slice(None)), y).norms.min().item()
+    total = contribution(net, x[:1], y[:1], clip)
+    # Rounding both factors of a product to 8 bits lifts it by at most (1 + 2^-8)^2.
+    assert float(exact_squared_norm(total)) ** 0.5 * (1 + 2.0**-8) ** 2 <= clip
+    assert _clipped._margin(double) == exact
 
 
 # Batches.
@@ -381,6 +412,12 @@ def test_bad_clipping_norm(clip):
     net, x, y, _ = problem({}, torch.float32)
     with pytest.raises(ValueError, match="max_grad_norm must be at least 1e-30, got"):
         contribution(net, x, y, clip)
+
+
+def test_weights_of_records_are_refused():
+    net, x, y, _ = problem({}, torch.float32)
+    with pytest.raises(ValueError, match=r"mask must be of dtype torch\.bool, got torch\.float32"):
+        clipped_sum(net, FeatureStore(net, x), torch.arange(30), y, 1.0, mask=torch.ones(30))
 
 
 def test_bad_physical_batch_size():

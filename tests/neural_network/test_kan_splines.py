@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from sklearn_dpop.neural_network._splines import (  # noqa: E402
     MAX_DEGREE,
     SplineBasis,
+    scatter_index,
     scatter_local_,
 )
 
@@ -86,7 +87,7 @@ def test_slopes_are_the_derivatives_of_scipy(basis):
     x = interior(basis)
     cell, values, slopes = basis.local_slopes(torch.from_numpy(x)[None])
     dense = torch.zeros(1, basis.n_basis, len(x), dtype=torch.float64)
-    scatter_local_(dense, cell, slopes)
+    scatter_local_(dense, scatter_index(cell, basis.n_basis), slopes)
     expected = scipy_values(basis, x, 1)
     np.testing.assert_allclose(dense[0].T, expected, rtol=0, atol=2e-13)
     assert all(
