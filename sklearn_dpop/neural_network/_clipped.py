@@ -34,6 +34,9 @@ __all__ = ["FeatureStore", "PerRecord", "Rows", "add_clipped_sum_", "clipped_sum
 # Below, products of a record could be subnormal numbers, whose rounding is not relative.
 SMALLEST_CLIP = 1e-30
 
+# Records whose features are computed at once while a store is built.
+_PART = 256
+
 
 class Rows(NamedTuple):
     """First-layer features of some records, private.
@@ -77,8 +80,9 @@ class FeatureStore:
     ----------
     model : KAN
     X : array of shape (n, in_features)
-        Records.  Kept as they are if the features are not; on the model's device, in its
-        dtype.
+        Records.  If the features are not kept, the records are, in the model's dtype and on
+        its device, without a copy where that is what they are: neither they nor the model's
+        bounds may change then, or the norms would be wrong and with them the clipping.
     memory_budget : int, default=2**28
         Bytes that the features may take.
 
@@ -86,6 +90,11 @@ class FeatureStore:
     ----------
     cached : bool
         Whether the features are kept.
+
+    Raises
+    ------
+    ValueError
+        If `X` has the wrong shape.
 
     Examples
     --------
@@ -161,10 +170,6 @@ class FeatureStore:
         if len(self._scratch) < rows:
             self._scratch = self._scratch.new_empty(rows, self._scratch.shape[1])
         return self._scratch[:rows]
-
-
-# Records whose features are computed at once while a store is built.
-_PART = 256
 
 
 def add_clipped_sum_(
