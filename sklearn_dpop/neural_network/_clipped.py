@@ -426,12 +426,12 @@ def _margin(layers: Sequence[SplineLayer]) -> float:
     """
     terms = max(layer.n_features + layer.out_features for layer in layers) + len(layers)
     dtype = layers[0].weight.dtype
-    margin = 8 * torch.finfo(dtype).eps + (terms + 8) * 2.0**-53
+    margin: float = 8 * torch.finfo(dtype).eps + (terms + 8) * 2.0**-53
     return margin + 2.0**-6 if dtype == torch.float32 and _rounds_products() else margin
 
 
 def _rounds_products() -> bool:
     try:
-        return torch.get_float32_matmul_precision() != "highest"
+        return str(torch.get_float32_matmul_precision()) != "highest"
     except RuntimeError:  # set backend by backend
         return True
