@@ -54,8 +54,9 @@ __all__ = ["renyi_add", "renyi_bins_delta", "renyi_bins_deltas", "renyi_remove"]
 Float = NDArray[np.float64]
 
 _BANDWIDTHS = range(1, 7)
-# Steps of the walk along all bins: about 0.3 seconds.
+# Steps of the walk along all bins: about 0.3 seconds, and a second where the band is exact.
 _MAX_STEPS = 10_000_000
+_MAX_EXACT_STEPS = 30_000_000
 # Relative rounding error of a logarithm of a sum of positive terms, generously.
 _SLACK = 1e-10
 
@@ -156,7 +157,7 @@ def renyi_remove(gram: ArrayLike, sigma: float, *, max_order: int) -> Float:
     :math:`\tau` the largest entry of G for bins at a distance of p or more and :math:`B = (G -
     \tau)_+` nearer, so that it is exact if G has one of these bandwidths.  As the cost grows as
     :math:`b a^{2p} / (2p)!`, wide bands are used for low orders only: with 40 bins, p = 3 up to
-    order 20 and p = 4 up to 13.
+    order 20 (25 if exact) and p = 4 up to 13.
 
     Parameters
     ----------
@@ -188,7 +189,8 @@ def renyi_remove(gram: ArrayLike, sigma: float, *, max_order: int) -> Float:
             continue
         last_tau = tau
         band = np.where(distance < p, np.maximum(g - tau, 0.0), 0.0)
-        order = _affordable_order(b, p, max_order)
+        steps = (_MAX_STEPS if tau > 0.0 else _MAX_EXACT_STEPS) // b
+        order = _affordable_order(steps, p, max_order)
         log_moment = _log_sums(band, p, order) - np.arange(order + 1) * math.log(b)
         a = np.arange(2, order + 1)
         slack = _SLACK * (1.0 + b + np.abs(log_moment[2:]) + a * math.log(b))
@@ -245,10 +247,10 @@ def _checked(gram: ArrayLike, sigma: float) -> Float:
     return larger
 
 
-def _affordable_order(n_bins: int, bandwidth: int, max_order: int) -> int:
-    """Return the largest order whose walk has at most `_MAX_STEPS` steps."""
+def _affordable_order(steps: int, bandwidth: int, max_order: int) -> int:
+    """Return the largest order whose walk has at most that many steps per bin."""
     order = max_order
-    while order > 2 and n_bins * math.comb(order + 2 * bandwidth, 2 * bandwidth) > _MAX_STEPS:
+    while order > 2 and math.comb(order + 2 * bandwidth, 2 * bandwidth) > steps:
         order -= 1
     return order
 
