@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 __all__ = [
     "AddSummand",
@@ -479,7 +480,7 @@ class RemoveSummand(_Draws):
     ) -> None:
         super().__init__(chain, n_steps, sigma, log_ratio)
         self.tilt, self.boosts = tilt, tuple(boosts)
-        others = [(1.0 - _POWER_SHARE) / len(boosts)] * len(boosts)
+        others = [(1.0 - _POWER_SHARE) / len(boosts) for _ in boosts]
         self._shares = [1.0 - sum(others), *others]
         self._dropped = chain.dropped(self.n_steps) * (1.0 + 1e-9)
 
@@ -524,7 +525,8 @@ class RemoveSummand(_Draws):
             ratio = boost.shift @ (points + moved) / (2.0 * self.sigma**2)
             ratio += self._losses(boost.chain, moved) - self._error
             ratio = np.nan_to_num(ratio, nan=-math.inf, neginf=-math.inf)
-            mixed = np.logaddexp(mixed, math.log(share) + ratio)
+            with np.errstate(invalid="ignore"):  # nan losses stay nan
+                mixed = np.logaddexp(mixed, math.log(share) + ratio)
         log_weights = self._error - mixed
         log_weights[:n_tilt] += log_weight - self.tilt.log_supremum
         return losses, log_weights
@@ -669,7 +671,8 @@ def choose_summand(
         return bool(np.mean(log_ratio(chain, points) <= target_epsilon) < 2.0 / 3.0)
 
     families = (shifted, unshifted) if periodic else (shifted,)
-    boosts = [family(_threshold(above, family)) for family in families]
+    with threadpool_limits(1, user_api="blas"):  # many small products
+        boosts = [family(_threshold(above, family)) for family in families]
     return RemoveSummand(chain, n_steps, sigma, log_ratio, tilt=tilt, boosts=boosts)
 
 
@@ -863,7 +866,8 @@ def _cached_levels(decay: float, rate: float, n_steps: int, n_levels: int | None
         return np.array([0.0, 1.0])
     candidates, chain_length = _candidate_levels(decay, rate)
     candidates = _capped(candidates, decay, rate, n_steps)
-    levels = _pruned(candidates, decay, rate, n_levels or chain_length + 64)
+    with threadpool_limits(1, user_api="blas"):  # many small systems
+        levels = _pruned(candidates, decay, rate, n_levels or chain_length + 64)
     levels.flags.writeable = False
     return levels
 
