@@ -106,7 +106,7 @@ def min_separated_chain(coef: ArrayLike, separation: int, probability: float) ->
     >>> chain.rest_law
     array([0.66666667, 0.16666667, 0.16666667])
     >>> chain.emission
-    array([1. , 0.5, 0. , 0. ])
+    array([1. , 0.5, 0. , 0. , 0. ])
     """
     c = np.array(coef, dtype=float).ravel()
     if not (isinstance(separation, int | np.integer) and separation >= 1):
@@ -123,12 +123,13 @@ def min_separated_chain(coef: ArrayLike, separation: int, probability: float) ->
             "must be at most the separation"
         )
     oldest = max(b - 1, k)  # rested, and its column has ended
-    ages, rests = np.arange(oldest + 1), np.arange(b - k + 1, b)
+    longest = max(1, b - k)  # from this rest on, a record of that age has output
+    ages, rests = np.arange(oldest + 1), np.arange(longest, b)
 
     def resting(steps: int) -> int:
-        """Return the state of a record that has to rest at the start."""
-        if steps > b - k:
-            return oldest + steps - (b - k)
+        """Return the state, with output zero, of a record that still has to rest."""
+        if steps >= longest:
+            return oldest + 1 + steps - longest
         return b - 1 - steps if steps > 0 else oldest
 
     n = oldest + 1 + len(rests)

@@ -70,6 +70,8 @@ _DROPPED = 1e-12
 # Largest number of joint states of the copies of a power tilt, and of copies.
 _JOINT_STATES = 600_000
 _MAX_ORDER = 6
+# Iterations towards an eigenfunction (it is usually found in fewer than 200).
+_ITERATIONS = 1000
 # Numbers (of 8 bytes) that may be kept to make a power tilt exact at every step.
 _TABLE_SIZE = 4_000_000
 # Share of the draws that come from the power tilt and bound the weights.
@@ -307,7 +309,7 @@ class PowerTilt:
         exact = 2 * (n_steps + 1) * h.size <= _TABLE_SIZE
         # What over- or underflows ends in an infinite supremum.
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-            for _ in range(n_steps):
+            for _ in range(n_steps if exact else _ITERATIONS):
                 image = self._apply(coupling * h)
                 if exact:
                     self._keep(coupling * h, image, resting)

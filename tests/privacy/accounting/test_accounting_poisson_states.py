@@ -301,6 +301,18 @@ def test_means_of_draws_at_all_proposals_are_the_divergences(epsilon):
         assert error < 0.05 * expected + 1e-4
 
 
+def test_mean_of_draws_with_an_inexact_tilt_is_the_divergence(monkeypatch):
+    monkeypatch.setattr(module, "_TABLE_SIZE", 0)
+    decay, rate, sigma, epsilon = 0.5, 0.25, 0.9, 0.4
+    chain = poisson_automaton(decay, rate, exact_levels(decay, 2), 2)
+    expected, _ = quadrature(*paths_of(decay, rate, 2), sigma, epsilon)
+    for theta in (None, 2.0):
+        summand = remove_summand(chain, 2, sigma, 2, theta)
+        assert np.ptp(summand.tilt.draw(np.random.default_rng(0), 100)[1]) > 0.1
+        mean, error = mean_of(summand, epsilon, 200_000)
+        assert mean == pytest.approx(expected, abs=ERRORS * error + 1e-4 * expected)
+
+
 def test_weights_of_add_draws_are_bounded_everywhere():
     # X = (1 - e^(eps + L))_+ dQ/dR at points that the proposal would hardly ever draw.
     decay, rate, n_steps, sigma, epsilon = 0.5, 0.3, 5, 0.7, 0.4
