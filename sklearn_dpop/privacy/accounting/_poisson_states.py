@@ -482,7 +482,9 @@ class RemoveSummand(_Draws):
     ) -> None:
         super().__init__(chain, n_steps, sigma, log_ratio)
         self.tilt, self.boosts = tilt, tuple(boosts)
-        others = [(1.0 - _POWER_SHARE) / len(boosts) for _ in boosts]
+        # A tilt of order 1 is P itself: more of it makes the supremum smaller, next to 1.
+        share = _POWER_SHARE if tilt.order > 1 else 0.9
+        others = [(1.0 - share) / len(boosts) for _ in boosts]
         self._shares = [1.0 - sum(others), *others]
         self._dropped = chain.dropped(self.n_steps) * (1.0 + 1e-9)
 
@@ -834,7 +836,8 @@ def state_levels(decay: float, rate: float, n_steps: int, n_levels: int | None =
     n_steps : int
         T; decides which heights are hardly ever reached (probability below 1e-12) and left out.
     n_levels : int, optional
-        Number of levels to aim at; by default the length of the chain plus 64.
+        Number of levels to aim at; by default 2.5 times the length of the chain, and at least 64
+        more than it.
 
     Returns
     -------
@@ -869,7 +872,9 @@ def _cached_levels(decay: float, rate: float, n_steps: int, n_levels: int | None
     candidates, chain_length = _candidate_levels(decay, rate)
     candidates = _capped(candidates, decay, rate, n_steps)
     with threadpool_limits(1, user_api="blas"):  # many small systems
-        levels = _pruned(candidates, decay, rate, n_levels or chain_length + 64)
+        levels = _pruned(
+            candidates, decay, rate, n_levels or chain_length + max(64, 3 * chain_length // 2)
+        )
     levels.flags.writeable = False
     return levels
 

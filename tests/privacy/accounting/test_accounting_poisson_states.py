@@ -404,8 +404,8 @@ def test_certificate_is_above_the_exact_delta_and_near_it():
 @pytest.mark.slow
 @pytest.mark.parametrize(("decay", "sigma", "epsilon"), [(0.5, 2.31, 2.0), (0.5, 1.43, 4.0)])
 def test_certificates_at_full_size(decay, sigma, epsilon):
-    # Estimated multipliers at delta = 1e-5 are 2.263 and 1.403; 2 % more is certified, and
-    # noise_covariance >= sigma^2 (1 - decay)^2 I alone would need 2.56 and 1.80.
+    # Estimated multipliers at delta = 1e-5 are 2.26 and 1.40; 2 % more is certified, while a
+    # noise covariance of at least sigma^2 (1 - decay)^2 I alone would need 2.56 and 1.80.
     upper = {}
     for direction in ("remove", "add"):
         summand = poisson_summand(
