@@ -9,14 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from importlib import metadata
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from sklearn_dpop.factorization import Dense
+from sklearn_dpop.factorization._describe import _FAMILIES
 from sklearn_dpop.privacy._certificate import ObjectivePerturbationCertificate
 from sklearn_dpop.privacy._loss_constants import LossConstants, softplus_constants
 from sklearn_dpop.privacy._objective_perturbation import PerturbedGradientDescent
+from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
@@ -35,6 +38,8 @@ SCHEMA_VERSION = 1
 # A report is a few kilobytes; anything of this size is not one.
 _MAX_JSON = 10_000_000
 _PACKAGES = ("sklearn-dpop", "numpy", "scipy", "scikit-learn", "randomgen")
+# What only some mechanisms compute with; named in their reports if it is installed.
+_OPTIONAL_PACKAGES = {"correlated-noise-gd": ("dp-accounting", "skorch", "torch")}
 _NON_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
@@ -90,6 +95,14 @@ class _Mechanism:
         return made
 
 
+@dataclass(frozen=True)
+class _Variants:
+    """Types of an object whose keys depend on the value of one of them."""
+
+    key: str
+    types: Mapping[str, Mapping[str, Any]]
+
+
 def _field_types(cls: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls)}
@@ -105,31 +118,54 @@ def _objective_perturbation() -> _Mechanism:
     )
 
 
-MECHANISMS: dict[str, _Mechanism] = {"objective-perturbation-gd": _objective_perturbation()}
+def _correlated_noise() -> _Mechanism:
+    families = {
+        name: {"matrix": tuple[tuple[float, ...], ...]} if cls is Dense else _field_types(cls)
+        for name, cls in _FAMILIES.items()
+    }
+    return _Mechanism(
+        title="clipped gradient steps with correlated noise",
+        certificate=CorrelatedNoiseCertificate,
+        input_types=_field_types(CorrelatedNoiseCertificate)
+        | {"strategy": _Variants("family", families), "schedule": _field_types(Schedule)},
+    )
+
+
+MECHANISMS: dict[str, _Mechanism] = {
+    "objective-perturbation-gd": _objective_perturbation(),
+    "correlated-noise-gd": _correlated_noise(),
+}
 
 
 # --- versions and warnings -----------------------------------------------------------------
 
 
-def package_versions() -> dict[str, str]:
+def package_versions(mechanism: str | None = None) -> dict[str, str]:
     """Return the versions of this package, of what it computes with, and of Python.
+
+    Parameters
+    ----------
+    mechanism : str, optional
+        Adds the optional packages of this mechanism, as far as they are installed.
 
     Examples
     --------
     >>> sorted(package_versions())
     ['numpy', 'python', 'randomgen', 'scikit-learn', 'scipy', 'sklearn-dpop']
     """
-    return dict(_installed_versions())
+    return dict(_installed_versions(mechanism))
 
 
-@lru_cache(maxsize=1)  # reading the metadata takes longer than a small fit
-def _installed_versions() -> tuple[tuple[str, str], ...]:
+@lru_cache(maxsize=8)  # reading the metadata takes longer than a small fit
+def _installed_versions(mechanism: str | None) -> tuple[tuple[str, str], ...]:
     versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
+    optional = _OPTIONAL_PACKAGES.get(mechanism or "", ())
+    for name in (*_PACKAGES, *optional):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            versions[name] = "unknown"
+            if name not in optional:
+                versions[name] = "unknown"
     return tuple(sorted(versions.items()))
 
 
@@ -197,7 +233,7 @@ def expected_warnings(
             f"the seed can remove it; use random_state=None for a release"
         )
     inputs = certificate.public_inputs()
-    n_samples = inputs.get("n_samples")
+    n_samples = inputs.get("schedule", inputs).get("n_samples")
     if n_samples is not None and certificate.delta * n_samples >= 1.0:
         found.append(
             f"{_LARGE_DELTA} (delta = {certificate.delta!r}, n = {n_samples}): publishing one "
@@ -294,13 +330,39 @@ def _object(value: Any, path: str, keys: Iterable[str] | None = None) -> dict[st
     return value
 
 
+def _array(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{path}: must be an array, not {_type_name(value)}")
+    return value
+
+
 def _typed(value: Any, path: str, expected: Any) -> Any:
-    """Return the JSON leaf (or object of leaves) `value` if it has the `expected` type."""
+    """Return the JSON leaf (or object or array of leaves) `value` if it has the `expected` type.
+
+    Expected are a mapping of keys to types, :class:`_Variants`, ``tuple[kind, ...]``,
+    ``kind | None``, float, int, str or bool.
+    """
+    if isinstance(expected, _Variants):
+        key, types = expected.key, expected.types
+        if key not in _object(value, path):
+            raise ValueError(f"{path}.{key}: missing")
+        name = _typed(value[key], f"{path}.{key}", str)
+        if name not in types:
+            raise ValueError(
+                f"{path}.{key}={name!r}: must be one of {', '.join(map(repr, types))}"
+            )
+        expected = {key: str, **types[name]}
     if isinstance(expected, Mapping):
         _object(value, path, expected)
         return {key: _typed(value[key], f"{path}.{key}", kind) for key, kind in expected.items()}
-    if expected == float | None:
-        return None if value is None else _typed(value, path, float)
+    if get_origin(expected) is tuple:
+        return [
+            _typed(item, f"{path}[{i}]", get_args(expected)[0])
+            for i, item in enumerate(_array(value, path))
+        ]
+    if NoneType in get_args(expected):
+        (kind,) = (kind for kind in get_args(expected) if kind is not NoneType)
+        return None if value is None else _typed(value, path, kind)
     if expected is float and isinstance(value, str) and value in _NON_FINITE:
         return _NON_FINITE[value]
     allowed = (int, float) if expected is float else (expected,)
@@ -315,9 +377,7 @@ def _numbers(value: Any, path: str) -> dict[str, float]:
 
 
 def _strings(value: Any, path: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{path}: must be an array, not {_type_name(value)}")
-    return tuple(_typed(item, f"{path}[{i}]", str) for i, item in enumerate(value))
+    return tuple(_typed(value, path, tuple[str, ...]))
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -379,7 +439,7 @@ class PrivacyReport:
 
     Parameters
     ----------
-    mechanism : {"objective-perturbation-gd"}
+    mechanism : {"objective-perturbation-gd", "correlated-noise-gd"}
         What was run.
     estimator : str
         Name of the class that ran it.
@@ -456,8 +516,7 @@ class PrivacyReport:
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
             raise ValueError(
-                f"mechanism={self.mechanism!r}: must be one of "
-                f"{', '.join(map(repr, sorted(MECHANISMS)))}"
+                f"mechanism={self.mechanism!r}: must be one of {', '.join(map(repr, MECHANISMS))}"
             )
         if self.schema_version != SCHEMA_VERSION:
             raise ValueError(f"schema_version={self.schema_version!r}: must be {SCHEMA_VERSION}")
@@ -541,7 +600,9 @@ class PrivacyReport:
     @cached_property
     def _verified(self) -> bool:
         # What is shown besides the stated numbers is computed from inputs that passed this.
-        return bool(self.verify())
+        from sklearn_dpop.privacy._verify import verify
+
+        return bool(verify(self, draw_again=False))
 
     @cached_property
     def _sharper_epsilon(self) -> float | None:
@@ -682,11 +743,15 @@ class PrivacyReport:
         name = _typed(data["mechanism"], "mechanism", str)
         if name not in MECHANISMS:
             raise ValueError(
-                f"mechanism={name!r}: must be one of {', '.join(map(repr, sorted(MECHANISMS)))}"
+                f"mechanism={name!r}: must be one of {', '.join(map(repr, MECHANISMS))}"
             )
         certificate = _object(data["certificate"], "certificate", _CERTIFICATE)
         path = "certificate.public_inputs"
         inputs = _typed(certificate["public_inputs"], path, MECHANISMS[name].input_types)
+        try:
+            made = MECHANISMS[name].make_certificate(inputs)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
         contributions = _object(
             certificate["contributions"], "certificate.contributions", ("epsilon", "delta")
         )
@@ -694,7 +759,7 @@ class PrivacyReport:
         return cls(
             mechanism=name,
             estimator=_typed(data["estimator"], "estimator", str),
-            certificate=MECHANISMS[name].make_certificate(inputs),
+            certificate=made,
             public_inputs=_plain(_object(data["public_inputs"], "public_inputs"), "public_inputs"),
             assumptions=_strings(data["assumptions"], "assumptions"),
             noise_source=_typed(data["noise_source"], "noise_source", str),
@@ -774,21 +839,17 @@ _GUARANTEE = {
 }
 
 
-def guarantee_of(certificate: Certificate) -> dict[str, Any]:
-    """Return what `certificate` guarantees; a mechanism without problems releases one."""
-    return {
-        "epsilon": certificate.epsilon,
-        "delta": certificate.delta,
-        "adjacency": certificate.adjacency,
-        "theorem": certificate.theorem,
-        "n_problems": certificate.public_inputs().get("n_problems", 1),
-    }
-
-
 def _statement_of(certificate: Certificate) -> dict[str, Any]:
     """Return what a report states about `certificate`."""
     return {
-        "guarantee": guarantee_of(certificate),
+        "guarantee": {
+            "epsilon": certificate.epsilon,
+            "delta": certificate.delta,
+            "adjacency": certificate.adjacency,
+            "theorem": certificate.theorem,
+            # A mechanism without problems releases one.
+            "n_problems": certificate.public_inputs().get("n_problems", 1),
+        },
         "intermediates": dict(certificate.intermediates),
         "contributions": {key: dict(terms) for key, terms in certificate.contributions.items()},
         "utility": dict(certificate.utility),

@@ -16,11 +16,12 @@ from sklearn_dpop.privacy._report_text import (
     UTILITY,
     alarms,
     clean,
-    gaussian_profile,
+    facts,
     guarantee_name,
     in_words,
     number,
     profile_floor,
+    reference_profile,
     sharper_note,
     trivial_risk,
 )
@@ -162,7 +163,6 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
     from sklearn_dpop.privacy._report import MECHANISMS
 
     assert report.stated is not None
-    inputs = report.certificate.public_inputs()
     heading = "h1" if opened else "div"
     parts = [
         '<section class="sk-dpop-report" aria-label="Privacy report">',
@@ -187,12 +187,12 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
         parts.append(
             f'<p class="sk-dpop-note sk-dpop-info">{escape(note[0].upper() + note[1:])}.</p>'
         )
-    left = _inputs_table(inputs) + _utility_table(report)
+    left = _inputs_table(report) + _utility_table(report)
     right = _figure(report) + _contributions(report)
     parts += [
         f'<div class="sk-dpop-columns"><div>{left}</div><div>{right}</div></div>',
         _details("What must hold besides, and is not checked", _assumptions(report), opened),
-        _details("Intermediate numbers", _intermediates(report.stated["intermediates"]), opened),
+        _details("Intermediate numbers", _intermediates(report), opened),
         _details("Choices of the estimator", _choices(report.public_inputs), opened),
         _details("Versions", _versions(report.versions), opened),
         '<p class="sk-dpop-muted" style="margin-top:.6rem">Check it: '
@@ -253,11 +253,17 @@ def _shown(value: Any) -> str:
     return escape(str(value))
 
 
-def _inputs_table(inputs: Mapping[str, Any]) -> str:
+def _inputs_table(report: PrivacyReport) -> str:
+    inputs = facts(report)
+    # What there is one of, or none, goes without saying.
+    silent = {"n_problems": 1}
+    if inputs.get("n_draws") == 0:
+        silent |= dict.fromkeys(("n_draws", "failure_probability", "aim", "attempt"), 0)
     rows = []
-    for key, (symbol, meaning) in INPUTS.items():
-        if inputs.get(key) is not None and not (key == "n_problems" and inputs[key] == 1):
-            rows.append((escape(symbol or key), escape(meaning), _shown(inputs[key])))
+    for key, (symbol, meaning) in INPUTS[report.mechanism].items():
+        if inputs.get(key) is not None and inputs[key] != silent.get(key):
+            name = symbol or key.split(".")[-1]
+            rows.append((escape(name), escape(meaning), _shown(inputs[key])))
     loss = inputs.get("loss")
     if isinstance(loss, Mapping):
         details = ", ".join(
@@ -290,6 +296,8 @@ def _utility_table(report: PrivacyReport) -> str:
             f'<p class="sk-dpop-muted sk-dpop-foot">* says nothing: the model w = 0 has a risk of '
             f"{number(trivial or 0.0, 3)}.</p>"
         )
+    if "rmse" in utility:
+        return _head("Noise, in units of the clip norm") + table
     return _head("Utility bounds, in units of the loss") + table
 
 
@@ -298,8 +306,8 @@ def _contributions(report: PrivacyReport) -> str:
     each = " of one problem" if report.n_problems > 1 else ""
     blocks = []
     for total, terms in report.stated["contributions"].items():
-        if not terms:
-            continue
+        if not terms or list(terms) == ["divergence"]:
+            continue  # nothing is split
         whole = sum(x for x in terms.values() if x > 0.0)
         rows = ""
         for name, value in sorted(terms.items(), key=lambda term: -term[1]):
@@ -326,10 +334,12 @@ def _assumptions(report: PrivacyReport) -> str:
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in items) + "</ul>"
 
 
-def _intermediates(values: Mapping[str, float]) -> str:
+def _intermediates(report: PrivacyReport) -> str:
+    assert report.stated is not None
+    meanings = INTERMEDIATES[report.mechanism]
     rows = [
-        (escape(key), escape(INTERMEDIATES.get(key, "")), _shown(value))
-        for key, value in values.items()
+        (escape(key), escape(meanings.get(key, "")), _shown(value))
+        for key, value in report.stated["intermediates"].items()
     ]
     return (rows and _table("Intermediate numbers", ("symbol", "meaning", "value"), rows)) or ""
 
@@ -381,12 +391,13 @@ def _figure(report: PrivacyReport) -> str:
         return "M" + " L".join(coordinates)
 
     svg = "".join(_axes(x, y, x_max, int(bottom)))
-    gaussian = gaussian_profile(report)
+    reference = reference_profile(report)
     caption = "Certified δ for every ε (line)"
-    if gaussian is not None:
+    if reference is not None:
         grid = [x_max * i / 100 for i in range(101)]
-        svg += f'<path class="sk-dpop-reference" d="{path((e, gaussian(e)) for e in grid)}"/>'
-        caption += "; the exact Gaussian mechanism with the same noise (dashed)"
+        line = path((e, reference.profile(e)) for e in grid)
+        svg += f'<path class="sk-dpop-reference" d="{line}"/>'
+        caption += f"; the exact Gaussian mechanism {reference.name} (dashed)"
     svg += f'<path class="sk-dpop-curve" d="{path(points)}"/>'
     svg += f'<circle class="sk-dpop-stated" cx="{x(epsilon):.1f}" cy="{y(delta):.1f}" r="5"/>'
     svg += (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sklearn_dpop.privacy._report_text import gaussian_profile, profile_floor
+from sklearn_dpop.privacy._report_text import profile_floor, reference_profile
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._report import PrivacyReport
@@ -29,15 +29,15 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
     if points.size == 0:
         raise ValueError("the report does not verify: report.verify() says why")
     ax.plot(points[:, 0], points[:, 1], label="certified", zorder=2)
-    gaussian = gaussian_profile(report)
-    if gaussian is not None:
+    reference = reference_profile(report)
+    if reference is not None:
         grid = np.linspace(0.0, points[-1, 0], 101)
         ax.plot(
             grid,
-            [gaussian(float(x)) for x in grid],
+            [reference.profile(float(x)) for x in grid],
             "--",
             color="0.5",
-            label="Gaussian mechanism with the same noise",
+            label=f"Gaussian mechanism {reference.name}",
             zorder=1,
         )
     ax.plot(

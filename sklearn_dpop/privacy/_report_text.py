@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sklearn_dpop.privacy._bounds import best_radius, sharpest_bound
 from sklearn_dpop.privacy._certificate import ObjectivePerturbationCertificate
-from sklearn_dpop.privacy._gaussian import chi_radius
+from sklearn_dpop.privacy._gaussian import chi_radius, gaussian_delta
+from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._report import PrivacyReport
@@ -25,11 +26,13 @@ __all__ = [
     "alarms",
     "attack_success",
     "clean",
+    "facts",
     "guarantee_name",
     "in_words",
     "number",
     "profile_floor",
     "profile_points",
+    "reference_profile",
     "sharper_epsilon",
     "sharper_note",
     "statement",
@@ -42,8 +45,9 @@ WIDTH = 88
 MAX_LINES = 29
 _LABEL = 13
 
-# Symbol and meaning of every public input of the certificate, in the order of a reader.
-INPUTS = {
+# Symbol and meaning of every public input of the certificate, in the order of a reader; see
+# :func:`facts`.
+_OBJECTIVE_INPUTS = {
     "n_samples": ("n", "records"),
     "n_features": ("d", "released coefficients per problem, intercept included"),
     "data_norm": ("zeta", "bound on the norm of a record's features, intercept included"),
@@ -58,8 +62,26 @@ INPUTS = {
     "comparator_norm": ("W", "norm of the coefficients to compete with (utility only)"),
     "failure_probability": ("delta_S", "failure probability of utility bounds (utility only)"),
 }
+_GRADIENT_INPUTS = {
+    "schedule.n_samples": ("n", "records"),
+    "max_grad_norm": ("C_clip", "bound on the norm of a record's gradient: longer ones are cut"),
+    "schedule.sampling": ("", "how batches are drawn"),
+    "schedule.batch_size": ("B", "records in a batch, on average if batches are random"),
+    "schedule.epochs": ("E", "epochs"),
+    "schedule.separation": ("b", "fewest steps between two uses of a record"),
+    "strategy": ("C", "how the noise of one step is taken back in later ones"),
+    "noise_multiplier": ("kappa", "standard deviation of the noise Z, in units of C_clip"),
+    "n_draws": ("", "draws of the Monte Carlo bound in each direction"),
+    "failure_probability": ("", "probability that this bound is too small, part of delta"),
+    "aim": ("", "epsilon at which the draws are aimed"),
+    "attempt": ("", "number of the stream of draws"),
+}
+INPUTS = {
+    "objective-perturbation-gd": _OBJECTIVE_INPUTS,
+    "correlated-noise-gd": _GRADIENT_INPUTS,
+}
 
-INTERMEDIATES = {
+_OBJECTIVE_INTERMEDIATES = {
     "L1": "bound on the slope of the loss",
     "L2": "bound on its second derivative",
     "L3": "Lipschitz constant of its second derivative",
@@ -90,6 +112,19 @@ INTERMEDIATES = {
     "residual": "cost of the residual, Term (B) of Theorem C.4",
     "s_N": "part of epsilon that does not depend on t (Section C.4)",
 }
+_GRADIENT_INTERMEDIATES = {
+    "n_steps": "gradient steps T",
+    "steps_per_epoch": "steps of an epoch; with balls in bins, the number of bins",
+    "expected_batch_size": "what the sum over a batch is divided by",
+    "participation_probability": "probability that a record that may take part in a step does",
+    "largest_shift": "most that one record can add, in units of C_clip: no amplification",
+    "noise_of_unamplified": "kappa / largest_shift",
+    "monte_carlo_delta": "Monte Carlo bound of delta at the epsilon aimed at",
+}
+INTERMEDIATES = {
+    "objective-perturbation-gd": _OBJECTIVE_INTERMEDIATES,
+    "correlated-noise-gd": _GRADIENT_INTERMEDIATES,
+}
 
 UTILITY = {
     "E_opt": "cost of stopping after N steps",
@@ -97,25 +132,44 @@ UTILITY = {
     "population_risk_bound": "the same on the population (Theorem 4.9)",
     "unregularized_risk_bound": "excess risk on the population over norm W (Theorem 4.7)",
     "single_release_bound": "excess regularized risk of this one draw (Corollary 4.11)",
+    "rmse": "noise in the sum of gradients so far, root mean square of a coordinate",
 }
 
 # What the adjacency compares, and what an attacker has to guess.
+_REPLACE_ONE = (
+    "Replacing any one record by any other",
+    "tell two equally likely candidates for the last one apart",
+)
 _CHANGES = {
-    "replace-one": (
-        "Replacing any one record by any other",
-        "tell two equally likely candidates for the last one apart",
-    ),
-    "zero-out": (
-        "Replacing any one record by a blank one (all features zero)",
-        "tell whether the last one was blank, at even odds,",
-    ),
+    "objective-perturbation-gd": {
+        "replace-one": _REPLACE_ONE,
+        "zero-out": (
+            "Replacing any one record by a blank one (all features zero)",
+            "tell whether the last one was blank, at even odds,",
+        ),
+    },
+    "correlated-noise-gd": {
+        "replace-one": _REPLACE_ONE,
+        "zero-out": (
+            "Replacing the gradients of any one record by zeros",
+            "tell whether those of the last one were, at even odds,",
+        ),
+        "add-remove": (
+            "Adding or removing any one record",
+            "tell whether the last one is there, at even odds,",
+        ),
+    },
 }
 _DATA = {
     "n_samples": "n = {} records",
     "n_features": "d = {} coefficients",
     "data_norm": "norm of a record's features <= {}",
+    "schedule.n_samples": "n = {} records",
+    "max_grad_norm": "gradient of a record clipped to norm {}",
 }
 _PARAMETERS = {
+    "strategy": "strategy {}",
+    "noise_multiplier": "noise multiplier kappa = {}",
     "mu": "mu = {}",
     "sigma": "noise sigma = {}",
     "n_iter": "N = {} steps",
@@ -211,24 +265,40 @@ def profile_points(report: PrivacyReport) -> tuple[tuple[float, float], ...]:
     if not report._verified:
         return ()
     certificate = report.certificate
-    # One tight release searches its best radius anew at every point, about 0.1 s each.
+    # One tight release searches its best radius anew at every point, and random batches compose
+    # privacy losses: about 0.1 s each.
     searched = report.n_problems == 1 and certificate.public_inputs().get("calibration") == "tight"
+    if isinstance(certificate, CorrelatedNoiseCertificate):
+        searched = certificate.schedule.sampling not in ("cyclic", "balls_in_bins")
     # Denser near zero, where the profile of a loose certificate bends.
     unit = np.linspace(0.0, 1.0, 17 if searched else 61) ** 1.5
     grid = min(1.25 * certificate.epsilon, 1e6) * unit
     return tuple((float(x), certificate.delta_at(float(x))) for x in grid)
 
 
-def gaussian_profile(report: PrivacyReport) -> Callable[[float], float] | None:
-    """Return the exact profile of the Gaussian mechanism with the same noise, if there is one."""
-    from sklearn_dpop.privacy._gaussian import gaussian_delta
+class Reference(NamedTuple):
+    """A profile to compare with, and what it is."""
 
+    profile: Callable[[float], float]
+    name: str
+
+
+def reference_profile(report: PrivacyReport) -> Reference | None:
+    """Return the exact profile of a Gaussian mechanism to compare with, if there is one."""
     assert report.stated is not None
-    multiplier = report.stated["intermediates"].get("noise_multiplier")
+    certificate, numbers = report.certificate, report.stated["intermediates"]
+    if isinstance(certificate, CorrelatedNoiseCertificate):
+        if certificate.schedule.sampling == "cyclic":
+            return None  # it is the very profile
+        multiplier, name = numbers.get("noise_of_unamplified"), "without amplification"
+        if certificate.adjacency == "replace-one":  # both records add at most the largest shift
+            multiplier *= 0.5 * certificate.accountant.factor
+    else:
+        multiplier, name = numbers.get("noise_multiplier"), "with the same noise"
     if multiplier is None or not 0.0 < multiplier < math.inf:
         return None
     total = multiplier / math.sqrt(report.n_problems)
-    return lambda epsilon: gaussian_delta(epsilon, noise_multiplier=total)
+    return Reference(lambda epsilon: gaussian_delta(epsilon, noise_multiplier=total), name)
 
 
 def profile_floor(report: PrivacyReport) -> float:
@@ -253,7 +323,7 @@ def statement(report: PrivacyReport) -> str:
 
 def in_words(report: PrivacyReport) -> str:
     """Return what the guarantee means, for readers who do not know the definition."""
-    change, guess = _CHANGES.get(
+    change, guess = _CHANGES[report.mechanism].get(
         report.adjacency, (f"Changing one record ({report.adjacency})", "tell what changed")
     )
     success = number(100.0 * attack_success(report), 3, up=True)
@@ -323,12 +393,47 @@ def _value(value: Any) -> str:
     return number(value) if isinstance(value, int | float) else str(value)
 
 
+def facts(report: PrivacyReport) -> dict[str, Any]:
+    """Return the public inputs of the certificate by name, those of the schedule by path.
+
+    Along with the clip norm, which the certificate does not depend on, and the strategy in words.
+    """
+    inputs = report.certificate.public_inputs()
+    if "schedule" not in inputs:
+        return inputs
+    schedule = {f"schedule.{key}": value for key, value in inputs["schedule"].items()}
+    return {
+        **inputs,
+        **schedule,
+        "strategy": _strategy(inputs["strategy"]),
+        "max_grad_norm": report.public_inputs.get("max_grad_norm"),
+    }
+
+
+def _strategy(parameters: Mapping[str, Any]) -> str:
+    """Return a strategy in words, without what makes no difference; long lists are cut."""
+    words = []
+    silent = {"momentum": 0.0, "weight_decay": 1.0}
+    for key, value in parameters.items():
+        if key in ("family", "error", "n_steps") or value == silent.get(key):
+            continue  # silent.get is None for a key without default, as is a missing value
+        if key == "matrix":
+            words.append(f"{len(value)} x {len(value)} {key}")
+        elif isinstance(value, list):
+            shown = ", ".join(number(x) for x in value[:8]) + (", ..." if len(value) > 8 else "")
+            words.append(f"{key} {shown}")
+        else:
+            words.append(f"{key.rstrip('_')} {_value(value)}")
+    details = f" ({', '.join(words)})" if words else ""
+    return f"{parameters['family']}{details}"
+
+
 def summary(report: PrivacyReport) -> str:
     """Return the report as text: fewer than 30 lines of at most 88 columns."""
     assert report.stated is not None
     from sklearn_dpop.privacy._report import MECHANISMS
 
-    inputs = report.certificate.public_inputs()
+    inputs = facts(report)
     lines = [*alarms(report)]
     lines += wrap(statement(report), "Without it: " if report.seeded else "", max_lines=2)
     lines += wrap(in_words(report), "  ", max_lines=6)
@@ -340,8 +445,13 @@ def summary(report: PrivacyReport) -> str:
     for label, formats in (("data", _DATA), ("parameters", _PARAMETERS)):
         items = [text.format(_value(inputs[k])) for k, text in formats.items() if k in inputs]
         body += _row(label, ", ".join(items))
+    body += _sampling_rows(inputs)
     each = "of one problem: " if report.n_problems > 1 else ""
     for total, terms in report.stated["contributions"].items():
+        if list(terms) == ["divergence"]:
+            continue  # nothing is split
+        # Terms of a Monte Carlo bound are zero without one.
+        terms = {k: x for k, x in terms.items() if x != 0.0 or "n_draws" not in inputs}
         largest_first = sorted(terms.items(), key=lambda term: -term[1])
         body += _row(
             total,
@@ -359,6 +469,18 @@ def summary(report: PrivacyReport) -> str:
     tail += _row("check it", "report.verify(), or: sklearn-dpop verify report.json")
     room = MAX_LINES - len(lines) - len(body) - len(tail)
     return "\n".join(lines + body + _warning_lines(report.warnings, room) + tail)
+
+
+def _sampling_rows(inputs: Mapping[str, Any]) -> list[str]:
+    """Return the lines on batches and on how delta was bounded, where there is a schedule."""
+    if "schedule" not in inputs:
+        return []
+    lines = _row("sampling", Schedule(**inputs["schedule"]).describe())
+    if inputs["n_draws"]:
+        failure = number(inputs["failure_probability"], up=True)
+        text = f"Monte Carlo, {inputs['n_draws']} draws in each direction; the bound holds with "
+        return lines + _row("method", f"{text}confidence 1 - {failure}, which is part of delta")
+    return lines + _row("method", "deterministic")
 
 
 def _short(term: str, terms: Mapping[str, float]) -> str:
@@ -382,7 +504,8 @@ def _utility(report: PrivacyReport) -> str:
             remark = f" (says nothing: w = 0 has {number(trivial, 3)})" if useless else ""  # type: ignore[arg-type]
             parts.append(f"{where} <= {number(bound, 3, up=True)}{remark}")
     if not parts:
-        return ", ".join(f"{key} = {number(x)}" for key, x in utility.items())
+        unit = " clip norms" if "rmse" in utility else ""
+        return ", ".join(f"{UTILITY.get(k, k)}: {number(x)}{unit}" for k, x in utility.items())
     return f"expected excess regularized risk {', '.join(parts)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,24 +22,36 @@ from sklearn_dpop.privacy._report import (
     Certificate,
     PrivacyReport,
     expected_warnings,
-    guarantee_of,
     known_loss_constants,
 )
 from sklearn_dpop.privacy._report_text import number, statement, wrap
+from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
+from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES as CORRELATED_ADJACENCIES
+from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
 
 __all__ = ["Check", "Verification", "verify"]
 
 # Between two machines the elementary functions differ in their last bits.
 _RTOL = 1e-9
 # Terms that are a difference of nearly equal numbers are exact to this part of their total.
-_DIFFERENCES = {"left for the divergence", "divergence"}
+_DIFFERENCES = ("left for the divergence", "divergence")
 _DIFFERENCE_TOL = 1e-12
 # The epsilon of one of several problems comes from a bisection with a tolerance of 1e-13.
 _BISECTED_TOL = 1e-10
-# The estimator whose report must say how many classes it has.
-_ONE_VS_REST = "ObjPertGDLogisticRegression"
+# The estimators whose report must say how many classes they have.
+_CLASSIFIERS = ("ObjPertGDLogisticRegression", "KANClassifierDP")
 # eta = 1/L is stated in floating point.
 _ONE = 1.0 + 1e-12
+# Larger computations than these are refused instead of begun.
+_MOST_DRAWS = 10**9
+_MOST_STEPS = 10**7
+_MOST_BINS = 20_000
+_MOST_MEANS = 10**9  # steps times bins: 8 GB
+_MOST_ATTEMPTS = 50
+# Part of delta that the failure of a Monte Carlo bound may take.
+_FAILURE_SHARE = 0.01
+# What depends on the draws of a Monte Carlo bound.
+_DRAWN = ("delta at the stated epsilon", "certificate.intermediates.monte_carlo_delta")
 
 
 class Check(NamedTuple):
@@ -149,13 +162,15 @@ def _shown(value: object) -> str:
     return "(absent)" if value is None else repr(value)
 
 
-def verify(report: PrivacyReport) -> Verification:
+def verify(report: PrivacyReport, *, draw_again: bool = True) -> Verification:
     """Return the outcome of checking everything that a report alone can show.
 
     Parameters
     ----------
     report : PrivacyReport
         Usually read from JSON.
+    draw_again : bool, default=True
+        Run a Monte Carlo bound again even if the certificate carries the outcome of its run.
 
     Returns
     -------
@@ -164,7 +179,7 @@ def verify(report: PrivacyReport) -> Verification:
     """
     # Absurd inputs may overflow on the way; what comes of it fails a comparison.
     with np.errstate(all="ignore"):
-        checks = tuple(_checks(report))
+        checks = _explained(report, tuple(_checks(report, draw_again=draw_again)))
     return Verification(
         ok=all(check.ok for check in checks),
         checks=checks,
@@ -174,7 +189,7 @@ def verify(report: PrivacyReport) -> Verification:
     )
 
 
-def _checks(report: PrivacyReport) -> Iterator[Check]:
+def _checks(report: PrivacyReport, *, draw_again: bool) -> Iterator[Check]:
     # A fresh certificate: nothing that the given one may have cached is believed.
     inputs = report.certificate.public_inputs()
     certificate = MECHANISMS[report.mechanism].make_certificate(inputs)
@@ -183,21 +198,28 @@ def _checks(report: PrivacyReport) -> Iterator[Check]:
     yield from ranges
     if not all(check.ok for check in ranges):
         return
+    if not draw_again:
+        _share_profile(report.certificate, certificate)
+    conditions: tuple[Check, ...] = ()
     try:
+        conditions = tuple(_CONDITIONS[report.mechanism](certificate))
         recomputed: dict[str, Any] = {
             "intermediates": certificate.intermediates,
             "contributions": certificate.contributions,
             "utility": certificate.utility,
         }
-        conditions = tuple(_CONDITIONS[report.mechanism](certificate))
+        theorem = certificate.theorem
         delta = certificate.delta_at(report.epsilon)
-    except (ArithmeticError, ValueError) as error:
+    except (ArithmeticError, ImportError, MemoryError, ValueError) as error:
+        yield from conditions
         yield Check(
             "recomputation",
             False,
             detail=f"the formulas cannot be evaluated at these inputs ({error})",
         )
         return
+    _share_profile(certificate, report.certificate)
+    yield _equality("guarantee.theorem", report.theorem, theorem)
     yield from conditions
     stated_delta = float(report.delta)
     yield Check(
@@ -205,19 +227,22 @@ def _checks(report: PrivacyReport) -> Iterator[Check]:
         delta <= stated_delta * (1.0 + _RTOL),
         stated_delta,
         delta,
-        f"{certificate.theorem} certifies delta = {number(delta, up=True)} at epsilon = "
-        f"{number(float(report.epsilon))}; at most {number(stated_delta)} is stated",
+        f"{theorem} certifies delta = {number(delta, up=True)} at epsilon = "
+        f"{number(float(report.epsilon))}; at most {number(stated_delta)} is stated"
+        f"{_draws_in_words(certificate)}",
     )
     assert report.stated is not None
     for part in ("intermediates", "utility"):
         yield from _equalities(f"certificate.{part}", report.stated[part], recomputed[part])
     for total, terms in recomputed["contributions"].items():
         whole = abs(float(report.epsilon if total == "epsilon" else report.delta))
+        slack = (_BISECTED_TOL if report.n_problems > 1 else _DIFFERENCE_TOL) * whole
         yield from _equalities(
             f"certificate.contributions.{total}",
             report.stated["contributions"].get(total, {}),
             terms,
-            slack=(_BISECTED_TOL if report.n_problems > 1 else _DIFFERENCE_TOL) * whole,
+            # What is left of delta is as uncertain as what is certified.
+            slacks=dict.fromkeys(_DIFFERENCES, slack) | {"unused": _RTOL * whole},
         )
     try:
         yield from _consistency(report, inputs)
@@ -226,20 +251,51 @@ def _checks(report: PrivacyReport) -> Iterator[Check]:
     yield from _warning_checks(report, certificate)
 
 
+def _share_profile(source: Certificate, target: Certificate) -> None:
+    """Spare `target` the Monte Carlo run, of minutes, that its equal `source` has done."""
+    profile = vars(source).get("_profile")
+    if profile is not None:
+        vars(target)["_profile"] = profile
+
+
+def _draws_in_words(certificate: Certificate) -> str:
+    if not isinstance(certificate, CorrelatedNoiseCertificate) or not certificate.n_draws:
+        return ""
+    return (
+        f"; {certificate.n_draws} Monte Carlo draws in each direction were made again from the "
+        f"stated inputs, confidence 1 - {number(certificate.failure_probability, up=True)}"
+    )
+
+
+def _explained(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Say so if nothing but the draws of another version of numpy may have changed."""
+    failures = [check for check in checks if not check.ok]
+    drawn = all(
+        check.name in _DRAWN or check.name.startswith("certificate.contributions.delta.")
+        for check in failures
+    )
+    version = report.versions.get("numpy")
+    if (
+        not report.certificate.public_inputs().get("n_draws")
+        or not drawn
+        or version == np.__version__
+    ):
+        return checks
+    remark = (
+        f"; all else agrees, and the draws of numpy {_shown(version)}, which made the report, may "
+        f"differ from those of numpy {np.__version__!r}: verify with the former"
+    )
+    return tuple(c if c.ok else c._replace(detail=c.detail + remark) for c in checks)
+
+
 def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Check]:
     """Check that what is stated in several places is stated alike."""
     assert report.stated is not None
-    recomputed = guarantee_of(certificate)
-    for name, stated in report.stated["guarantee"].items():
-        value = recomputed[name]
-        yield Check(
-            f"guarantee.{name}",
-            stated == value,
-            stated,
-            value,
-            f"stated {_shown(stated)}, by the certificate's inputs {_shown(value)}",
-        )
     inputs = certificate.public_inputs()
+    values = {"n_problems": 1, **inputs}
+    for name, stated in report.stated["guarantee"].items():
+        if name != "theorem":  # it may take a computation
+            yield _equality(f"guarantee.{name}", stated, values[name])
     for name in ("adjacency", "epsilon", "delta", "calibration"):
         stated, value = report.public_inputs.get(name), inputs.get(name)
         if stated is not None and value is not None and isinstance(stated, float | int | str):
@@ -250,6 +306,11 @@ def _agreement(report: PrivacyReport, certificate: Certificate) -> Iterator[Chec
                 value,
                 f"public_inputs.{name} is {_shown(stated)}, in the certificate {_shown(value)}",
             )
+
+
+def _equality(name: str, stated: object, value: object) -> Check:
+    detail = f"stated {_shown(stated)}, by the certificate's inputs {_shown(value)}"
+    return Check(name, stated == value, stated, value, detail)
 
 
 def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[Check]:
@@ -275,6 +336,8 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
             f"the largest class weight, {_shown(needed)} (classes that are not named weigh 1), "
             f"must be at most the weight of the loss, {_shown(weight)}",
         )
+    if isinstance(inputs.get("schedule"), Mapping):
+        yield from _gradient_checks(given, inputs["schedule"])
     row_norm = given.get("row_norm_bound")
     if row_norm is not None and "data_norm" in inputs:
         norm = math.hypot(row_norm, given.get("intercept_scaling") or 0.0)
@@ -291,11 +354,9 @@ def _consistency(report: PrivacyReport, inputs: Mapping[str, Any]) -> Iterator[C
 def _class_checks(
     report: PrivacyReport, inputs: Mapping[str, Any], listed: tuple[str, ...], n_classes: Any
 ) -> Iterator[Check]:
-    """Check that as many problems are certified as the stated classes make."""
-    if "n_problems" not in inputs:
-        return
+    """Check the number of classes, and that as many problems are certified as they make."""
     classes = report.public_inputs.get("classes")
-    if report.estimator == _ONE_VS_REST or classes is not None:
+    if report.estimator in _CLASSIFIERS or classes is not None:
         yield Check(
             "public_inputs.n_classes",
             type(n_classes) is int and n_classes >= 2 and len(listed) in (0, n_classes),
@@ -311,7 +372,7 @@ def _class_checks(
             "inferred",
             "must be a list of labels, or 'inferred'",
         )
-    if type(n_classes) is int:
+    if "n_problems" in inputs and type(n_classes) is int:
         needed = 1 if n_classes == 2 else n_classes
         yield Check(
             "public_inputs.n_classes",
@@ -323,14 +384,41 @@ def _class_checks(
         )
 
 
+def _gradient_checks(given: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that gradients were clipped, and summed over the batches that are certified."""
+    clip: Any = given.get("max_grad_norm")
+    yield Check(
+        "public_inputs.max_grad_norm",
+        type(clip) in (int, float) and 0.0 < clip < math.inf,
+        clip,
+        detail=f"the clip norm is stated as {_shown(clip)}; it must be a positive number",
+    )
+    schedule = Schedule(**inputs)
+    public = {**inputs, "n_steps": schedule.n_steps}
+    # The sum over a batch may be divided by a public number only, never by the batch's size.
+    public["expected_batch_size"] = schedule.expected_batch_size
+    for name, value in public.items():
+        if name in given:
+            yield Check(
+                f"public_inputs.{name}",
+                given[name] == value,
+                given[name],
+                value,
+                f"{name} is stated as {_shown(given[name])}, the schedule has {_shown(value)}",
+            )
+
+
 def _equalities(
-    path: str, stated: Mapping[str, float], recomputed: Mapping[str, float], slack: float = 0.0
+    path: str,
+    stated: Mapping[str, float],
+    recomputed: Mapping[str, float],
+    slacks: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[Check]:
     for key in [*recomputed, *(key for key in stated if key not in recomputed)]:
         a, b = stated.get(key), recomputed.get(key)
         yield Check(
             f"{path}.{key}",
-            a is not None and b is not None and _close(a, b, slack * (key in _DIFFERENCES)),
+            a is not None and b is not None and _close(a, b, slacks.get(key, 0.0)),
             a,
             b,
             f"stated {_shown(a)}, recomputed {_shown(b)}",
@@ -369,15 +457,21 @@ def _warning_checks(report: PrivacyReport, certificate: Certificate) -> Iterator
 
 def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
     inputs = report.certificate.public_inputs()
-    n, norm = inputs.get("n_samples"), inputs.get("data_norm")
-    records = (
-        "the assumptions of the report hold"
-        if n is None
-        else (
-            f"the data were {n} records with {inputs.get('n_features')} coefficients and features "
-            f"of norm at most {norm}, and the other assumptions of the report hold"
+    if isinstance(report.certificate, CorrelatedNoiseCertificate):
+        schedule = report.certificate.schedule
+        # A fixed order gives no amplification, and may be known.
+        secret = "" if schedule.sampling == "cyclic" else " and kept secret"
+        records = (
+            f"the data were {schedule.n_samples} records, the gradient of each was clipped to "
+            f"norm {report.public_inputs.get('max_grad_norm')} in every step, the batches were "
+            f"drawn as stated{secret}, and the other assumptions of the report hold"
         )
-    )
+    else:
+        records = (
+            f"the data were {inputs.get('n_samples')} records with {inputs.get('n_features')} "
+            f"coefficients and features of norm at most {inputs.get('data_norm')}, and the other "
+            f"assumptions of the report hold"
+        )
     items = [
         "the released model was computed by this mechanism with these parameters",
         f"the noise came from the source named ({report.noise_source}) and was used once",
@@ -510,9 +604,104 @@ def _loss_checks(certificate: ObjectivePerturbationCertificate) -> Iterator[Chec
         )
 
 
+# --- clipped gradient steps with correlated noise --------------------------------------------
+
+
+def _correlated_noise_ranges(certificate: CorrelatedNoiseCertificate) -> Iterator[Check]:
+    c, schedule = certificate, certificate.schedule
+    drawn, delta = c.n_draws > 0, c.delta
+    bins = schedule.steps_per_epoch if schedule.sampling == "balls_in_bins" else 0
+    bandwidth = getattr(c.strategy, "bandwidth", 1)
+    steps = c.strategy.n_steps
+    none = "0 without draws, else "
+    found: list[tuple[str, object, bool, str]] = [
+        ("epsilon", c.epsilon, 0.0 <= c.epsilon < math.inf, "a nonnegative number"),
+        ("delta", delta, 0.0 < delta < 1.0, "inside (0, 1)"),
+        (
+            "adjacency",
+            c.adjacency,
+            c.adjacency in CORRELATED_ADJACENCIES,
+            f"one of {CORRELATED_ADJACENCIES}",
+        ),
+        (
+            "noise_multiplier",
+            c.noise_multiplier,
+            0.0 < c.noise_multiplier < math.inf,
+            "a positive number",
+        ),
+        ("n_draws", c.n_draws, 0 <= c.n_draws <= _MOST_DRAWS, f"between 0 and {_MOST_DRAWS}"),
+        (
+            "failure_probability",
+            c.failure_probability,
+            0.0 < c.failure_probability <= _FAILURE_SHARE * delta
+            if drawn
+            else c.failure_probability == 0.0,
+            f"{none}positive and at most {_FAILURE_SHARE:g} delta",
+        ),
+        (
+            "aim",
+            c.aim,
+            0.0 < c.aim < math.inf if drawn else c.aim == 0.0,
+            f"{none}a positive number",
+        ),
+        (
+            "attempt",
+            c.attempt,
+            0 <= c.attempt <= (_MOST_ATTEMPTS if drawn else 0),
+            f"{none}between 0 and {_MOST_ATTEMPTS}",
+        ),
+        (
+            "schedule",
+            f"{schedule.n_steps} steps, {bins} bins",
+            schedule.n_steps <= _MOST_STEPS
+            and bins <= _MOST_BINS
+            and bins * schedule.n_steps <= _MOST_MEANS,
+            f"at most {_MOST_STEPS} steps and {_MOST_BINS} bins, with a product of at most "
+            f"{_MOST_MEANS}",
+        ),
+        (
+            "strategy.bandwidth",
+            bandwidth,
+            bandwidth <= _MOST_STEPS,
+            f"at most {_MOST_STEPS}",
+        ),
+        (
+            "strategy.n_steps",
+            steps,
+            steps in (None, schedule.n_steps),
+            f"{schedule.n_steps}, the steps of the schedule, or null",
+        ),
+        (
+            "strategy",
+            repr(c.strategy),
+            getattr(c.strategy, "is_optimized", True),
+            "given with its coefficients",
+        ),
+    ]
+    for key, value, ok, allowed in found:
+        detail = f"{_shown(value)} must be {allowed}"
+        yield Check(f"certificate.public_inputs.{key}", ok, value, None, detail)
+
+
+def _correlated_noise_conditions(certificate: CorrelatedNoiseCertificate) -> Iterator[Check]:
+    words = SAMPLINGS[certificate.schedule.sampling]
+    try:
+        certificate.accountant  # noqa: B018 (it checks)
+        error = ""
+    except ValueError as found:
+        error = f" ({found})"
+    yield Check(
+        "strategy, sampling and adjacency fit",
+        not error,
+        detail=f"{certificate.strategy!r}; {words}; {certificate.adjacency} adjacency{error}",
+    )
+
+
 _RANGES: dict[str, Callable[[Any], Iterator[Check]]] = {
-    "objective-perturbation-gd": _objective_perturbation_ranges
+    "objective-perturbation-gd": _objective_perturbation_ranges,
+    "correlated-noise-gd": _correlated_noise_ranges,
 }
 _CONDITIONS: dict[str, Callable[[Any], Iterator[Check]]] = {
-    "objective-perturbation-gd": _objective_perturbation_conditions
+    "objective-perturbation-gd": _objective_perturbation_conditions,
+    "correlated-noise-gd": _correlated_noise_conditions,
 }
