@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.factorization._describe import strategy_to_dict
 from sklearn_dpop.privacy._gaussian import gaussian_noise_multiplier
-from sklearn_dpop.privacy.accounting._accountants import Accountant
+from sklearn_dpop.privacy.accounting._accountants import Accountant, Bound
 from sklearn_dpop.privacy.accounting._adjacency import accountant_for
 from sklearn_dpop.privacy.accounting._cache import default_cache
 from sklearn_dpop.privacy.accounting._certificate import CorrelatedNoiseCertificate
@@ -405,22 +405,28 @@ class _Search:
 
 def _deterministic_multiplier(accountant: Accountant, epsilon: float, delta: float) -> float:
     """Return the smallest multiplier, rounded up, that needs no Monte Carlo."""
+    where, best = np.array([epsilon]), math.inf
+    for bound in accountant.bounds:
 
-    def excess(log_sigma: float) -> float:
-        found = float(accountant.deltas(math.exp(log_sigma), np.array([epsilon]))[0])
-        return math.log(max(found, 1e-300)) - math.log(delta)
+        def excess(log_sigma: float, bound: Bound = bound) -> float:
+            found = float(bound.deltas(math.exp(log_sigma), where)[0])
+            return math.log(max(found, 1e-300)) - math.log(delta)
 
-    high = math.log(accountant.largest_shift * gaussian_noise_multiplier(epsilon, delta))
-    low = high - 0.5
-    while excess(high) > 0.0:  # by rounding, or where the Gaussian bound does not apply
-        low, high = high, high + 0.1
-    while excess(low) <= 0.0:
-        low, high = low - 1.0, low
-    root = float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14))
-    sigma = math.exp(root)
-    while excess(math.log(sigma)) > 0.0:
-        sigma *= 1.0 + 1e-12
-    return sigma
+        if math.isfinite(best) and excess(math.log(best)) > 0.0:
+            continue  # an earlier bound is better
+        high = math.log(
+            min(best, accountant.largest_shift * gaussian_noise_multiplier(epsilon, delta))
+        )
+        while excess(high) > 0.0:
+            high += 0.5
+        low = high - 0.5
+        while excess(low) <= 0.0:
+            low, high = low - 0.5, low
+        sigma = math.exp(float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14)))
+        while excess(math.log(sigma)) > 0.0:
+            sigma *= 1.0 + 1e-12
+        best = min(best, sigma)
+    return best
 
 
 def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float | None:

@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass
 
 from sklearn_dpop.factorization import Strategy
-from sklearn_dpop.privacy.accounting._accountants import Accountant, BallsInBins, Cyclic
+from sklearn_dpop.privacy.accounting._accountants import (
+    Accountant,
+    BallsInBins,
+    Cyclic,
+    CyclicPoisson,
+    MinSeparated,
+    Poisson,
+    WithoutReplacement,
+)
 from sklearn_dpop.privacy.accounting._schedule import Schedule
 
 __all__ = ["ADJACENCIES", "Conversion", "accountant_for"]
@@ -16,6 +24,10 @@ ADJACENCIES = ("zero-out", "add-remove", "replace-one")
 _ACCOUNTANTS: dict[str, type[Accountant]] = {
     "cyclic": Cyclic,
     "balls_in_bins": BallsInBins,
+    "without_replacement": WithoutReplacement,
+    "poisson": Poisson,
+    "cyclic_poisson": CyclicPoisson,
+    "min_separated": MinSeparated,
 }
 # Batches do not depend on the other records, so that a record less changes nothing else.
 _INDEPENDENT = ("balls_in_bins", "poisson", "min_separated")

@@ -265,9 +265,14 @@ class CorrelatedNoiseCertificate:
     def theorem(self) -> str:
         """Where the guarantee is proven."""
         accountant, conversion = self._accounting
-        parts = [accountant.theorem(monte_carlo=self.n_draws > 0)]
         if self.n_draws:
-            parts.append("Markov's inequality for the Monte Carlo bound")
+            parts = [accountant.pair, "Markov's inequality for the Monte Carlo bound"]
+        else:
+            at = np.array([conversion.inner_epsilon(min(self.epsilon, 1e6))])
+            best = min(
+                accountant.bounds, key=lambda b: float(b.deltas(self.noise_multiplier, at)[0])
+            )
+            parts = [best.theorem]
         return "; ".join([*parts, *conversion.theorem])
 
     @property

@@ -188,7 +188,7 @@ def pilot(summand: Summand, epsilons: Float, key: int, n_draws: int) -> Pilot:
     n_draws : int
         Rounded up to whole blocks.
     """
-    bounds = np.array([summand.bound(float(epsilon)) for epsilon in epsilons])
+    bounds = _bounds(summand, epsilons)
     n_blocks = -(-n_draws // BLOCK)
     total, largest = np.zeros((len(epsilons), 3)), np.zeros(len(epsilons))
     with threadpool_limits(1, user_api="blas"):
@@ -241,7 +241,7 @@ def certify(
     ValueError
         If a tilt exceeds the reciprocal of the summand's bound, or a draw exceeds that bound.
     """
-    bounds = np.array([summand.bound(float(epsilon)) for epsilon in epsilons])
+    bounds = _bounds(summand, epsilons)
     if np.any(tilts * bounds > 1.0 + 1e-12) or np.any(tilts <= 0.0):
         raise ValueError(f"tilts={tilts!r} must be positive and at most {1.0 / bounds!r}")
     tilts = np.minimum(tilts, 1.0 / bounds)
@@ -284,6 +284,11 @@ def certify(
         n_draws=n,
         failure_probability=float(failure_probabilities.sum()),
     )
+
+
+def _bounds(summand: Summand, epsilons: Float) -> Float:
+    """Return the suprema; one that underflows counts as a small number."""
+    return np.array([max(summand.bound(float(epsilon)), 1e-280) for epsilon in epsilons])
 
 
 def _block_sums(

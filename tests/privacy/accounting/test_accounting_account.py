@@ -12,6 +12,7 @@ from sklearn_dpop.factorization import (
     BIFR,
     BISR,
     BLT,
+    BSR,
     BandInvMF,
     BandMF,
     Dense,
@@ -388,3 +389,140 @@ def test_the_bins_are_computed_once():
     made = account(LambdaCGD(0.8), Schedule(800, 100, 4), 8.0, method="deterministic")
     assert isinstance(made.accountant, BallsInBins)
     assert made.accountant.bins is made.accountant.bins
+
+
+# --- the other schemes -------------------------------------------------------------------------
+
+DRAWN = Schedule(5000, 125, 10, "without_replacement")
+POISSON = Schedule(5000, 125, 10, "poisson")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "zero_out", "poisson"),
+    # Section 3.5 of the design note: column (b) at lambda = 0, column (d) from privacy-loss
+    # distributions.
+    [(0.5, 24.61, 3.665), (1.0, 13.19, 2.071), (2.0, 7.13, 1.281), (8.0, 2.22, 0.682)],
+)
+def test_independent_noise_under_drawn_batches(epsilon, zero_out, poisson):
+    pytest.importorskip("dp_accounting")
+    found = calibrate_noise_multiplier(epsilon, 1e-5, Identity(), POISSON)
+    assert found == pytest.approx(poisson, abs=0.0016)
+    fixed = calibrate_noise_multiplier(epsilon, 1e-5, Identity(), DRAWN)
+    assert poisson < fixed < zero_out
+    replaced = calibrate_noise_multiplier(
+        epsilon, 1e-5, Identity(), DRAWN, adjacency="replace-one"
+    )
+    assert fixed < replaced < 2 * zero_out
+
+
+def test_gamma_zero_is_dp_sgd_under_every_scheme():
+    for schedule in (CYCLIC, BINS, DRAWN, POISSON):
+        if schedule is POISSON:
+            pytest.importorskip("dp_accounting")
+        made = account(BIFR(0.0, 4), schedule, 6.0)
+        assert made.delta_at(2.0) == pytest.approx(
+            account(Identity(), schedule, 6.0).delta_at(2.0), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "epsilon", "best"),
+    [
+        (LambdaCGD(0.9), 8.0, "law of their energy"),
+        (LambdaCGD(0.5), 1.0, "advanced joint convexity"),
+        (BIFR(0.8, 4), 0.5, "advanced joint convexity"),
+    ],
+)
+def test_the_certificate_names_the_bound_that_is_smallest(strategy, epsilon, best):
+    made = calibrate_noise_multiplier(epsilon, 1e-5, strategy, DRAWN, method="deterministic")
+    assert best in made.certificate.theorem
+    at = np.array([epsilon])
+    for bound in made.certificate.accountant.bounds:
+        assert made.certificate.delta_at(epsilon) <= bound.deltas(float(made), at)[0]
+
+
+def test_monte_carlo_of_drawn_places_beats_the_worst_places():
+    """BIFR with p = 4 at a large epsilon: where the participations fall matters."""
+    schedule = Schedule(500, 25, 3, "without_replacement")
+    arguments = (8.0, 1e-4, BIFR(0.8, 4), schedule)
+    deterministic = calibrate_noise_multiplier(*arguments, method="deterministic")
+    made = calibrate_noise_multiplier(*arguments, n_draws=1 << 17)
+    assert made.certificate.method == "monte carlo"
+    assert made < 0.85 * deterministic
+
+
+def test_poisson_with_one_buffer_is_between_the_estimate_and_the_operator_norm():
+    """lambda = .9, epsilon = 4: note (d) estimates about 6.2, the operator norm gives 8.97."""
+    pytest.importorskip("dp_accounting")
+    schedule = Schedule(250, 25, 2, "poisson")
+    plain = calibrate_noise_multiplier(4.0, 1e-4, LambdaCGD(0.9), schedule, method="deterministic")
+    made = calibrate_noise_multiplier(4.0, 1e-4, LambdaCGD(0.9), schedule, n_draws=1 << 14)
+    assert made.certificate.method == "monte carlo"
+    assert made < 0.9 * plain
+    assert made.certificate.delta_at(4.0) <= 1e-4
+
+
+def test_wider_bands_under_poisson_get_a_valid_bound():
+    pytest.importorskip("dp_accounting")
+    made = account(BIFR(0.8, 4), POISSON, 25.0)
+    assert made.method == "deterministic"
+    assert "operator norm" in made.theorem
+    independent = account(Identity(), POISSON, 25.0)
+    assert independent.epsilon < made.epsilon
+
+
+@pytest.mark.parametrize("sampling", ["cyclic_poisson", "min_separated"])
+def test_bands_wider_than_the_separation_are_refused(sampling):
+    pytest.importorskip("dp_accounting")
+    schedule = Schedule(5000, 125, 10, sampling, separation=3)
+    with pytest.raises(ValueError, match=r"bandwidth 4 with .*n_steps=400.*separation=3"):
+        account(BSR(4), schedule, 5.0)
+    with pytest.raises(ValueError, match="bandwidth 400 with"):
+        account(LambdaCGD(0.5), schedule, 5.0)
+    if sampling == "min_separated":
+        with pytest.raises(ValueError, match="must be a Toeplitz one for min-separated"):
+            account(Dense(np.eye(400)), schedule, 5.0)
+
+
+def test_cyclic_poisson_is_dp_sgd_of_its_rounds():
+    pytest.importorskip("dp_accounting")
+    schedule = Schedule(5000, 125, 10, "cyclic_poisson", separation=4)
+    norm = np.linalg.norm(BSR(4).coef(400))
+    made = account(BSR(4), schedule, 3.0 * norm)
+    rounds = account(Identity(), Schedule(1250, 125, 10, "poisson"), 3.0)  # 100 steps, rate .1
+    assert rounds.schedule.n_steps == 100
+    assert made.epsilon == pytest.approx(rounds.epsilon, rel=1e-9)
+
+
+def test_min_separated_beats_the_fixed_order():
+    schedule = Schedule(2000, 100, 2, "min_separated", separation=4)
+    made = calibrate_noise_multiplier(2.0, 1e-5, BSR(4), schedule, n_draws=1 << 14)
+    cyclic = calibrate_noise_multiplier(2.0, 1e-5, BSR(4), Schedule(2000, 100, 2, "cyclic"))
+    assert made.certificate.method == "monte carlo"
+    assert made < cyclic
+
+
+def test_every_scheme_survives_json():
+    pytest.importorskip("dp_accounting")
+    for schedule in (
+        DRAWN,
+        POISSON,
+        Schedule(5000, 125, 10, "cyclic_poisson", separation=4),
+        Schedule(5000, 125, 10, "min_separated", separation=4),
+    ):
+        made = account(BSR(2), schedule, 12.0, method="deterministic")
+        data = json.loads(json.dumps(made.public_inputs()))
+        read = CorrelatedNoiseCertificate.from_public_inputs(data)
+        assert read == made
+        assert read.schedule == schedule
+        assert read.epsilon_at(1e-5) == made.epsilon
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld.privacy_loss_distribution", None)
+    with pytest.raises(ImportError, match=r'pip install "sklearn-dpop\[accounting\]"'):
+        account(Identity(), POISSON, 2.0)
