@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# For example -c constraints.txt, to choose the build of torch.
+CONSTRAINTS ?=
 # The package's own threads and the test processes share the cores; BLAS needs one.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -17,7 +19,7 @@ $(VENV)/.plot: $(BIN)/python pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[test]"
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e ".[test,kan]"
 	touch $@
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml

@@ -18,9 +18,9 @@ from sklearn_dpop.privacy import Schedule, estimate_noise_multiplier
 OUTPUT = Path(__file__).parent / "results" / "amplified_gamma.json"
 SCHEDULE = Schedule(n_samples=50_000, batch_size=512, epochs=20)
 DELTA = 1e-5
-EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-BANDWIDTHS = (2, 4, 16, 64, SCHEDULE.n_steps)
-GAMMAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+EPSILONS = (0.5, 1.0, 2.0, 8.0)
+BANDWIDTHS = (2, 4, 64, SCHEDULE.n_steps)
+GAMMAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def main():

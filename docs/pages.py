@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-PAGES = ("quickstart.md", "report.md", "choosing.md")
+PAGES = ("quickstart.md", "report.md", "choosing.md", "sampling.md")
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE)
 

@@ -20,7 +20,7 @@ pytest.importorskip("pandas")
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
-PAGES = ("quickstart.md", "report.md", "choosing.md")
+PAGES = ("quickstart.md", "report.md", "choosing.md", "sampling.md")
 
 
 def run(*command, cwd):
@@ -109,11 +109,26 @@ def check_choose_strategy(output):
     assert float(best) < float(independent)
 
 
+def check_sampling(output):
+    multipliers = [float(x) for x in re.findall(r"noise multiplier +([\d.]+) ", output)]
+    assert len(multipliers) == 3
+    assert max(multipliers[1:]) < 0.7 * multipliers[0]  # amplified against not
+    rows = re.findall(
+        r"best gamma ([\d.]+), RMSE +([\d.]+) \(independent noise: ([\d.]+)\)", output
+    )
+    assert len(rows) == 2
+    assert all(float(error) < 0.8 * float(independent) for _, error, independent in rows)
+    assert number_after("certified delta(2.0) =", output) <= 10  # in 1e-06
+    assert "monte carlo" in output
+    assert number_after("epsilon for someone who knows the batches:", output) > 2.5
+
+
 CHECKS = {
     "choose_strategy": check_choose_strategy,
     "plot_column_transformer": check_column_transformer,
     "plot_grid_search": check_grid_search,
     "plot_quickstart": check_quickstart,
+    "plot_sampling": check_sampling,
     "plot_verify_report": check_verify_report,
 }
 

@@ -241,7 +241,7 @@ def calibrate_noise_multiplier(
     aim, inner = conversion.inner_epsilon(epsilon), conversion.inner_delta(delta, epsilon)
     limit = math.inf
     if method != "monte_carlo":
-        limit = _deterministic_multiplier(accountant, aim, inner)
+        limit = _deterministic_multiplier(accountant.bounds, accountant, aim, inner)
     plain = CorrelatedNoiseCertificate(strategy, schedule, limit, epsilon, delta, adjacency)
     if not _needs_monte_carlo(accountant, method):
         return NoiseMultiplier(plain)
@@ -301,9 +301,9 @@ def estimate_noise_multiplier(
     delta = _probability("delta", delta)
     accountant, conversion = accountant_for(strategy, schedule, adjacency)
     aim, inner = conversion.inner_epsilon(epsilon), conversion.inner_delta(delta, epsilon)
-    limit = _deterministic_multiplier(accountant, aim, inner)
     if not _needs_monte_carlo(accountant, "auto"):
-        return limit
+        return _deterministic_multiplier(accountant.bounds, accountant, aim, inner)
+    limit = _deterministic_multiplier(accountant.quick_bounds, accountant, aim, inner)
     return min(limit, _Search(accountant, None).estimate(aim, inner))
 
 
@@ -330,7 +330,7 @@ class _Search:
                 self._accountant.summand(direction, sigma, aim),
                 np.array([aim]),
                 self._key,
-                min(n_draws, self._accountant.max_draws),
+                min(n_draws, self._accountant.max_draws // 16),
             )
             for direction in self._accountant.directions
         ]
@@ -377,7 +377,16 @@ class _Search:
         """Return about the multiplier at which the divergence is `inner`."""
         self._n_draws = 10**12  # what an endless run would certify
         start = 0.3 * self._accountant.largest_shift * gaussian_noise_multiplier(aim, inner)
-        return self._solve(aim, inner, _FEW_DRAWS, start, 0.3, 1e-3)
+        x, value = math.log(start), self.log_excess(start, aim, inner)
+        slope = -1.0 / _SLOPE
+        for _ in range(12):
+            step = min(max(-value / slope, -0.5), 0.5)
+            x += step
+            if abs(step) < 1e-3:
+                break
+            before, value = value, self.log_excess(math.exp(x), aim, inner)
+            slope = min(max((value - before) / step, -40.0), -3.0)
+        return math.exp(x)
 
     def _solve(
         self,
@@ -386,7 +395,6 @@ class _Search:
         n_pilot: int,
         start: float,
         step: float,
-        tolerance: float = 2e-4,
     ) -> float:
         def excess(log_sigma: float) -> float:
             return self.log_excess(math.exp(log_sigma), aim, inner, n_pilot)
@@ -400,13 +408,15 @@ class _Search:
                 break
             x, value = following, found
         low, high = sorted((x, following))
-        return math.exp(float(brentq(excess, low, high, xtol=tolerance)))
+        return math.exp(float(brentq(excess, low, high, xtol=2e-4)))
 
 
-def _deterministic_multiplier(accountant: Accountant, epsilon: float, delta: float) -> float:
+def _deterministic_multiplier(
+    bounds: tuple[Bound, ...], accountant: Accountant, epsilon: float, delta: float
+) -> float:
     """Return the smallest multiplier, rounded up, that needs no Monte Carlo."""
     where, best = np.array([epsilon]), math.inf
-    for bound in accountant.bounds:
+    for bound in bounds:
 
         def excess(log_sigma: float, bound: Bound = bound) -> float:
             found = float(bound.deltas(math.exp(log_sigma), where)[0])

@@ -109,6 +109,11 @@ class Accountant(ABC):
         """Deterministic bounds, the cheapest first; the smallest counts."""
 
     @property
+    def quick_bounds(self) -> tuple[Bound, ...]:
+        """Bounds that an estimate should not ignore."""
+        return self.bounds
+
+    @property
     @abstractmethod
     def largest_shift(self) -> float:
         """Largest norm of what one record adds: the sensitivity without amplification."""
@@ -205,6 +210,11 @@ class BallsInBins(Accountant):
                 ),
             ),
         )
+
+    @property
+    def quick_bounds(self) -> tuple[Bound, ...]:
+        """Joint convexity over the bins."""
+        return self.bounds[:1]
 
     @property
     def directions(self) -> tuple[str, ...]:
