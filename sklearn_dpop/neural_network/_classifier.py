@@ -1,0 +1,1010 @@
+"""A private Kolmogorov-Arnold network for scikit-learn."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from randomgen import ChaCha
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from skorch import NeuralNetClassifier  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from skorch.callbacks import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    BatchScoring,
+    Checkpoint,
+    EarlyStopping,
+    EpochScoring,
+    LRScheduler,
+    PassthroughScoring,
+    ProgressBar,
+)
+from torch import Tensor
+
+from sklearn_dpop.exceptions import PrivacyLeakWarning
+from sklearn_dpop.factorization import NoiseState, Strategy
+from sklearn_dpop.linear_model._objective_perturbation import _declared, _speechless
+from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
+from sklearn_dpop.privacy.accounting import Schedule
+from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
+from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
+from sklearn_dpop.release._noise import noise_generator
+
+from ._checkpoint import data_tag, load_checkpoint, remove_checkpoint, save_checkpoint
+from ._clipped import FeatureStore, per_record
+from ._kan import ACTIVATIONS, KAN
+from ._no_guarantee import NoGuarantee
+from ._noise import NOISE_SOURCES, WeightNoise
+from ._plan import Plan, make_plan
+from ._step import PrivateStep
+
+__all__ = ["KANClassifierDP"]
+
+_MECHANISM = "correlated-noise-gd"
+_POSITIVE = Interval(Real, 0, None, closed="neither")
+_COUNT = Interval(Integral, 1, None, closed="left")
+_PREFIXES = ("optimizer__", "callbacks__")
+_PHYSICAL = 1024
+# Rows predicted at once.
+_ROWS = 4096
+
+_ASSUMPTIONS = (
+    "the number of records, their number of features, all parameters and all labels listed "
+    "are public",
+    "one person contributes one record",
+    "preprocessing before the estimator uses public constants only and treats each record alone",
+    "the guarantee is a theorem about real arithmetic; float32 rounding is outside it",
+    "the batches, the noise and everything that was not released stay secret",
+    "this is the guarantee of one fit: other fits on the same records add to it",
+)
+
+
+def _refused(name: str, reason: str) -> Any:
+    """Return a property that says why a method of skorch does not exist here."""
+
+    def refuse(self: KANClassifierDP) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} has no {name}: {reason}")
+
+    return property(refuse)
+
+
+_OUTSIDE = "it would train outside the schedule that the guarantee is for; use fit"
+
+
+class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
+    r"""Differentially private Kolmogorov-Arnold network, trained with correlated noise.
+
+    A network of B-splines on fixed public grids, trained by gradient descent: in every step
+    each record's gradient is clipped to `max_grad_norm`, and noise is added that is correlated
+    over the steps so that much of it cancels in the weights (arXiv 2605.12648, Algorithm 1).
+    The noise is calibrated before a record is read, from public numbers alone.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        Privacy budget.  ``inf`` trains without noise and so without a guarantee; None states
+        the epsilon that a given `noise_multiplier` certifies.
+    delta : float, default=1e-5
+        Inside (0, 1); choose it well below ``1 / n_samples``.
+    classes : array-like of shape (n_classes,), default=None
+        All labels that can occur, declared.  None infers them from y, with a
+        :class:`~sklearn_dpop.exceptions.PrivacyLeakWarning`.
+    feature_bounds : pair of floats or of sequences, default=None
+        Public lower and upper bound of the features, for all or for each; values outside are
+        clipped.  None takes the extremes of X, with a PrivacyLeakWarning.
+    adjacency : {"zero-out", "add-remove", "replace-one"}, default="zero-out"
+        Neighbouring relation, see :func:`sklearn_dpop.privacy.account`.
+    hidden_width : int or sequence of int, default=32
+        Widths of the hidden layers.
+    n_basis : int, default=8
+        B-splines per input of a layer.
+    degree : int, default=3
+        Their degree, 0 to 5.
+    activation : {"tanh", "sigmoid"}, default="tanh"
+        After every hidden layer.
+    train_output_layer : bool, default=False
+        Whether the last layer is trained, or stays as drawn (as in the paper).
+    base_branch : bool, default=False
+        Whether to add ``silu`` to the splines of every input.
+    center_basis : bool, default=False
+        Subtract from the splines their value at the centre of the bounds, a public constant.
+        Records then differ more in their gradients, and less of them is clipped.
+    max_grad_norm : float, default=0.5
+        Norm to which the gradient of a record is clipped.
+    batch_size : int, default=125
+        Expected number of records of a step; at most n_samples are used.
+    epochs : int, default=10
+        Number of epochs of ``ceil(n_samples / batch_size)`` steps.
+    lr : float, default=1.0
+        Learning rate.
+    strategy : Strategy, default=None
+        Strategy matrix of :mod:`sklearn_dpop.factorization`.  None takes
+        ``BIFR(gamma, bandwidth)``.
+    gamma : float or "auto", default="auto"
+        Share of earlier noise that is cancelled, in [0, 1]; 0 is DP-SGD.  ``"auto"`` minimizes
+        the error of the summed gradients at the target, which takes some seconds.
+    bandwidth : int, default=4
+        Number of random vectors that a step combines.
+    sampling : str, default="balls_in_bins"
+        How batches are made, see :class:`sklearn_dpop.privacy.Schedule`.
+    separation : int, default=None
+        See :class:`sklearn_dpop.privacy.Schedule`.
+    noise_multiplier : float, default=None
+        Standard deviation of the independent noise per unit of clip norm, for
+        ``epsilon=None``.
+    projection_radius : float, default=None
+        Radius of the ball around the initial weights that the weights must not leave.
+    noise_memory : {"buffer", "regenerate"}, default="buffer"
+        Keep the earlier random vectors, or make them again at every step: slower, less
+        memory, the same noise.
+    noise_source : {"secure", "fast"}, default="secure"
+        A cryptographic generator, or torch's.
+    physical_batch_size : int, default=None
+        Records handled at once, which bounds the memory; None means 1024.
+    feature_memory : int, default=2**28
+        Bytes that the splines of the records may take, to be computed once only.
+    checkpoint : str or path, default=None
+        File to which the training is saved after every epoch.  If it exists, `fit` continues
+        the training saved there, with the same noise, if parameters and data are the same.  It
+        holds secrets; `fit` removes it at the end.
+    diagnostics : bool, default=False
+        Keep training losses and shares of clipped records, **outside the guarantee**.
+    optimizer : type, default=torch.optim.SGD
+        Any torch optimizer, applied to the noisy gradients; ``optimizer__momentum=0.9`` and the
+        like set its arguments.
+    callbacks : list, default=None
+        skorch callbacks.  They get neither records nor losses; those that need them are refused.
+    train_split : None
+        Must be None: records that are held out would be used without protection.
+    device : str, default="auto"
+        ``"auto"`` is CUDA where there is one.
+    verbose : int, default=0
+        1 shows a progress bar.
+    random_state : int, RandomState instance or Generator, default=None
+        None draws all randomness with a key from the operating system.  Anything else makes
+        the release reproducible and therefore not private, which the report says.
+    **kwargs
+        ``optimizer__*`` and ``callbacks__*``, as in skorch.
+
+    Attributes
+    ----------
+    module_ : KAN
+        The released network.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted labels.
+    privacy_report_ : PrivacyReport or NoGuarantee
+        The guarantee, how it follows from public numbers, and its limits.
+    strategy_ : Strategy
+        Strategy of the noise.
+    noise_multiplier_ : float
+        Of the independent noise, per unit of clip norm.
+    schedule_ : Schedule
+        How records met steps.
+    n_steps_ : int
+        Number of steps.
+    history_ : skorch History
+        Epoch, step and total epsilon: public numbers only.
+    diagnostics_ : list of dict
+        With ``diagnostics=True``, private: loss and share of clipped records after every epoch.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when X has string names.
+
+    See Also
+    --------
+    sklearn_dpop.ObjPertGDLogisticRegression : A linear classifier, for small data or budgets.
+
+    Notes
+    -----
+    All steps together have the guarantee, so intermediate weights may be published as well.
+    A fit that is interrupted leaves the estimator unfitted: weights between two steps may have
+    been updated without noise.
+
+    Every fit is a new release and spends its whole budget: a grid search over 10 candidates
+    with 5 folds spends 51 budgets, on overlapping records.
+
+    References
+    ----------
+    .. [1] "Kolmogorov-Arnold networks with correlated noise", arXiv 2605.12648.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn_dpop import KANClassifierDP
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> upper = [30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.3, 0.4, 0.1, 3, 5, 25, 550, 0.04,
+    ...          0.2, 0.4, 0.1, 0.1, 0.05, 40, 50, 260, 4300, 0.3, 1.1, 1.3, 0.3, 0.7, 0.3]
+    >>> clf = KANClassifierDP(
+    ...     epsilon=4.0, classes=[0, 1], feature_bounds=([0] * 30, upper), sampling="cyclic",
+    ...     gamma=0.5, hidden_width=8, epochs=4, device="cpu").fit(X, y)
+    >>> clf.privacy_report_
+    PrivacyReport(KANClassifierDP, epsilon=4.0, delta=1e-05, 'zero-out')
+    >>> clf.predict_proba(X[:3]).shape
+    (3, 2)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "epsilon": [Interval(Real, 0, math.inf, closed="right"), None],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "classes": ["array-like", None],
+        "feature_bounds": ["array-like", tuple, None],
+        "adjacency": [StrOptions(set(ADJACENCIES))],
+        "hidden_width": [_COUNT, list, tuple],
+        "n_basis": [_COUNT],
+        "degree": [Interval(Integral, 0, 5, closed="both")],
+        "activation": [StrOptions(set(ACTIVATIONS))],
+        "train_output_layer": ["boolean"],
+        "base_branch": ["boolean"],
+        "center_basis": ["boolean"],
+        "max_grad_norm": [Interval(Real, 0, math.inf, closed="right")],
+        "batch_size": [_COUNT],
+        "epochs": [_COUNT],
+        "lr": [_POSITIVE],
+        "strategy": [Strategy, None],
+        "gamma": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "bandwidth": [_COUNT],
+        "sampling": [StrOptions(set(SAMPLINGS))],
+        "separation": [_COUNT, None],
+        "noise_multiplier": [_POSITIVE, None],
+        "projection_radius": [_POSITIVE, None],
+        "noise_memory": [StrOptions({"buffer", "regenerate"})],
+        "noise_source": [StrOptions(set(NOISE_SOURCES))],
+        "physical_batch_size": [_COUNT, None],
+        "feature_memory": [Interval(Integral, 0, None, closed="left")],
+        "checkpoint": [str, os.PathLike, None],
+        "diagnostics": ["boolean"],
+        "optimizer": [callable],
+        "callbacks": [list, tuple, None],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    # What skorch takes as parameters and what is fixed here.
+    module = KAN
+    predict_nonlinearity = None
+    compile = False
+    use_caching = False
+    torch_load_kwargs = None
+    warm_start = False
+    # What skorch sets on construction.
+    history_: Any = None
+    initialized_ = False
+    virtual_params_: ClassVar[dict[str, Any]] = {}
+
+    partial_fit = _refused("partial_fit", f"{_OUTSIDE} (and checkpoint= to continue)")
+    fit_loop = _refused("fit_loop", _OUTSIDE)
+    run_single_epoch = _refused("run_single_epoch", _OUTSIDE)
+    train_step = _refused("train_step", _OUTSIDE)
+    train_step_single = _refused("train_step_single", _OUTSIDE)
+    validation_step = _refused("validation_step", "no loss of a private record is computed")
+    initialize = _refused("initialize", "fit makes the network, when it knows the features")
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        classes: ArrayLike | None = None,
+        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        adjacency: str = "zero-out",
+        hidden_width: int | Sequence[int] = 32,
+        n_basis: int = 8,
+        degree: int = 3,
+        activation: str = "tanh",
+        train_output_layer: bool = False,
+        base_branch: bool = False,
+        center_basis: bool = False,
+        max_grad_norm: float = 0.5,
+        batch_size: int = 125,
+        epochs: int = 10,
+        lr: float = 1.0,
+        strategy: Strategy | None = None,
+        gamma: float | str = "auto",
+        bandwidth: int = 4,
+        sampling: str = "balls_in_bins",
+        separation: int | None = None,
+        noise_multiplier: float | None = None,
+        projection_radius: float | None = None,
+        noise_memory: str = "buffer",
+        noise_source: str = "secure",
+        physical_batch_size: int | None = None,
+        feature_memory: int = 2**28,
+        checkpoint: str | os.PathLike[str] | None = None,
+        diagnostics: bool = False,
+        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+        callbacks: list[Any] | None = None,
+        train_split: None = None,
+        device: str = "auto",
+        verbose: int = 0,
+        random_state: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        # skorch's __init__ would set what it takes as fixed here, and validate.
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.feature_bounds = feature_bounds
+        self.adjacency = adjacency
+        self.hidden_width = hidden_width
+        self.n_basis = n_basis
+        self.degree = degree
+        self.activation = activation
+        self.train_output_layer = train_output_layer
+        self.base_branch = base_branch
+        self.center_basis = center_basis
+        self.max_grad_norm = max_grad_norm
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.lr = lr
+        self.strategy = strategy
+        self.gamma = gamma
+        self.bandwidth = bandwidth
+        self.sampling = sampling
+        self.separation = separation
+        self.noise_multiplier = noise_multiplier
+        self.projection_radius = projection_radius
+        self.noise_memory = noise_memory
+        self.noise_source = noise_source
+        self.physical_batch_size = physical_batch_size
+        self.feature_memory = feature_memory
+        self.checkpoint = checkpoint
+        self.diagnostics = diagnostics
+        self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.train_split = train_split
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+        for name in kwargs:
+            _check_extra(name)
+        self.__dict__.update(kwargs)
+
+    # --- parameters ----------------------------------------------------------------------------
+
+    @classmethod
+    def _declared_params(cls) -> list[str]:
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        return [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD,) and p.name != "self"]
+
+    def _get_param_names(self) -> list[str]:
+        extra = (name for name in vars(self) if name.startswith(_PREFIXES))
+        return sorted([*self._declared_params(), *extra])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, with those of the optimizer and the callbacks that were given.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            No parameter has parameters of its own.
+
+        Returns
+        -------
+        dict
+        """
+        return {name: getattr(self, name) for name in self._get_param_names()}
+
+    def set_params(self, **params: Any) -> KANClassifierDP:
+        """Set parameters for the next fit; a fitted network stays as it is.
+
+        Parameters
+        ----------
+        **params
+            Names as in the constructor, ``optimizer__*`` and ``callbacks__*`` included.
+
+        Returns
+        -------
+        KANClassifierDP
+
+        Raises
+        ------
+        ValueError
+            For an unknown name.
+        """
+        declared = self._declared_params()
+        for name, value in params.items():
+            if name not in declared:
+                try:
+                    _check_extra(name)
+                except TypeError as error:
+                    raise ValueError(str(error)) from None
+            setattr(self, name, value)
+        return self
+
+    def _validate_params(self) -> None:
+        BaseEstimator._validate_params(self)
+        if self.train_split is not None:
+            raise ValueError(
+                f"train_split={self.train_split!r}: must be None; losses of records that are held "
+                f"out are private, and the guarantee is for all {'n_samples'} of them"
+            )
+        if self.max_grad_norm == math.inf and self.epsilon != math.inf:
+            raise ValueError("max_grad_norm=inf: must be finite unless epsilon=inf")
+        if isinstance(self.optimizer, type) and issubclass(self.optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                f"optimizer={self.optimizer!r}: must take one gradient a step; every evaluation "
+                f"of LBFGS would be one more release"
+            )
+        for item in self.callbacks or ():
+            _check_callback(item[1] if isinstance(item, list | tuple) else item)
+        if self.checkpoint is not None and self.callbacks:
+            raise ValueError("checkpoint: not with callbacks, whose state it does not save")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    __repr__ = BaseEstimator.__repr__
+
+    # --- fit -----------------------------------------------------------------------------------
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, **fit_params: Any) -> KANClassifierDP:
+        """Release a private network trained on the records ``(X, y)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features, used in float32.
+        y : array-like of shape (n_samples,)
+            Labels.
+        **fit_params
+            None; `sample_weight` is refused, since it would change what one record can do.
+
+        Returns
+        -------
+        KANClassifierDP
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data, and when no accountant certifies the request;
+            always before any noise is drawn.
+        TypeError
+            For `fit_params`.
+        """
+        self._forget()
+        try:
+            return self._fit(X, y, fit_params)
+        except BaseException:
+            # The weights may lack the noise of the step that was interrupted.
+            self._forget()
+            raise
+
+    def _fit(self, X: Any, y: Any, fit_params: Mapping[str, Any]) -> KANClassifierDP:
+        if fit_params:
+            name = next(iter(fit_params))
+            reason = (
+                "it would change how much one record can move a step, which the noise covers"
+                if name == "sample_weight"
+                else "there is nothing it could be passed on to"
+            )
+            raise TypeError(f"fit got {name!r}: refused, because {reason}")
+        with _speechless():
+            X, y = validate_data(self, X, y, dtype=np.float32, order="C")
+        classes, codes = _encode(y, self.classes)
+        n_outputs = 1 if len(classes) == 2 else len(classes)
+        bounds = _bounds_of(X) if self.feature_bounds is None else self.feature_bounds
+        device = _device(self.device)
+        # Refuses bad parameters before anything is drawn.
+        self._make_module(X.shape[1], n_outputs, bounds, torch.Generator(), device)
+        schedule = Schedule(
+            n_samples=len(X),
+            batch_size=min(self.batch_size, len(X)),
+            epochs=self.epochs,
+            sampling=self.sampling,
+            separation=self.separation,
+        )
+        plan = make_plan(
+            schedule,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            strategy=self.strategy,
+            gamma=self.gamma,
+            bandwidth=self.bandwidth,
+            adjacency=self.adjacency,
+            verbose=bool(self.verbose),
+        )
+        public = self._public_inputs(classes, plan)
+        self._warn(plan, public)
+        noise_source = self._train(X, codes, n_outputs, bounds, device, plan, classes)
+        self.labels_ = classes
+        self.schedule_ = plan.schedule
+        self.strategy_ = plan.strategy
+        self.noise_multiplier_ = plan.noise_multiplier
+        self.n_steps_ = plan.schedule.n_steps
+        self.privacy_report_ = self._report(plan, public, noise_source)
+        self.initialized_ = True
+        return self
+
+    def _train(
+        self,
+        X: NDArray[np.float32],
+        codes: NDArray[np.intp],
+        n_outputs: int,
+        bounds: Any,
+        device: torch.device,
+        plan: Plan,
+        classes: NDArray[Any],
+    ) -> str:
+        """Train the network; return where the noise came from.
+
+        Keys, noise and records are local to this function, so that they end with it.
+        """
+        schedule = plan.schedule
+        configuration = self._configuration(classes, X.shape, plan)
+        saved = None if self.checkpoint is None else load_checkpoint(self.checkpoint)
+        if saved is None:
+            keys, source = self._draw_keys(configuration)
+        else:
+            keys, source = (
+                {name: int(key, 16) for name, key in saved["keys"].items()},
+                saved["source"],
+            )
+            _check_saved(
+                saved, configuration, data_tag(keys["noise"], [X, codes]), self.checkpoint
+            )
+        generator = torch.Generator().manual_seed(keys["weights"] % 2**63)
+        with self._current_init_context("module"):
+            self.module_ = self._make_module(X.shape[1], n_outputs, bounds, generator, device)
+        self._initialize_callbacks()
+        with self._current_init_context("optimizer"):
+            self.initialize_optimizer()
+        self._initialize_history()
+        weights = [p.detach() for p in self.module_.parameters()]
+        center = [w.clone() for w in weights] if self.projection_radius is not None else None
+        start = 0
+        if saved is not None:
+            start = saved["step"]
+            with torch.no_grad():
+                for w, value in zip(weights, saved["weights"], strict=True):
+                    w.copy_(value)
+            self.optimizer_.load_state_dict(saved["optimizer"])
+            for row in saved["history"]:
+                self._record(row)
+        noise = None
+        if plan.noise_multiplier:
+            noise = WeightNoise(
+                plan.strategy,
+                weights,
+                NoiseState(keys["noise"], start),
+                source=self.noise_source,
+                buffered=self.noise_memory == "buffer",
+            )
+            if self.noise_source == "fast":
+                source = f"torch's Mersenne Twister, not cryptographic, keyed by {source}"
+        labels = torch.from_numpy(codes)
+        labels = (labels.to(torch.float32) if n_outputs == 1 else labels).to(device)
+        # A copy: the norms of the features must stay those of the records.
+        store = FeatureStore(self.module_, torch.tensor(X), self.feature_memory)
+        take_step = PrivateStep(
+            self.module_,
+            store,
+            labels,
+            self.optimizer_,
+            max_grad_norm=float(self.max_grad_norm),
+            batch_size=schedule.expected_batch_size,
+            noise=noise,
+            noise_multiplier=plan.noise_multiplier,
+            physical_batch_size=self.physical_batch_size or _PHYSICAL,
+            radius=self.projection_radius,
+            center=center,
+            on_grad=self._notify_grad if self.callbacks_ else None,
+        )
+        if self.diagnostics:
+            self.diagnostics_ = [] if saved is None else saved["diagnostics"]
+        batches = schedule.batches(_chacha(keys["batches"]), start=start)
+        tag = None if self.checkpoint is None else data_tag(keys["noise"], [X, codes])
+        self.module_.train()
+        self.notify("on_train_begin", X=None, y=None)
+        with _progress(schedule.n_steps, start, bool(self.verbose)) as progress:
+            for step, batch in enumerate(batches, start + 1):
+                if (step - 1) % schedule.steps_per_epoch == 0:
+                    self.notify("on_epoch_begin", dataset_train=None, dataset_valid=None)
+                self.notify("on_batch_begin", batch=None, training=True)
+                take_step(torch.from_numpy(batch).to(device))
+                self.notify("on_batch_end", batch=None, training=True)
+                progress.update()
+                if step % schedule.steps_per_epoch:
+                    continue
+                self._record(
+                    {
+                        "epoch": step // schedule.steps_per_epoch,
+                        "step": step,
+                        "epsilon": math.inf
+                        if plan.certificate is None
+                        else float(plan.certificate.epsilon),
+                    }
+                )
+                if self.diagnostics:
+                    self.diagnostics_.append(self._diagnose(step, store, labels))
+                self.notify("on_epoch_end", dataset_train=None, dataset_valid=None)
+                if self.checkpoint is not None and step < schedule.n_steps:
+                    save_checkpoint(
+                        self.checkpoint,
+                        {
+                            "step": step,
+                            "keys": {name: hex(key) for name, key in keys.items()},
+                            "source": source,
+                            "configuration": repr(configuration),
+                            "data": tag,
+                            "weights": weights,
+                            "optimizer": self.optimizer_.state_dict(),
+                            "history": [dict(row) for row in _rows_of(self.history_)],
+                            "diagnostics": list(getattr(self, "diagnostics_", [])),
+                        },
+                    )
+        self.notify("on_train_end", X=None, y=None)
+        self.module_.eval()
+        for p in self.module_.parameters():
+            p.grad = None
+        # Only needed in training.
+        del self.optimizer_
+        if self.checkpoint is not None:
+            remove_checkpoint(self.checkpoint)
+        return source
+
+    def _make_module(
+        self,
+        n_features: int,
+        n_outputs: int,
+        bounds: Any,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> KAN:
+        return KAN(
+            n_features,
+            n_outputs,
+            hidden_width=self.hidden_width,
+            n_basis=self.n_basis,
+            degree=self.degree,
+            activation=self.activation,
+            train_output_layer=self.train_output_layer,
+            base_branch=self.base_branch,
+            center_basis=self.center_basis,
+            feature_bounds=bounds,
+            generator=generator,
+            device=device,
+        )
+
+    def _draw_keys(self, configuration: Mapping[str, Any]) -> tuple[dict[str, int], str]:
+        generator, source = noise_generator(self.random_state, context=configuration)
+        names = ("noise", "batches", "weights")
+        return {name: int.from_bytes(generator.bytes(32), "little") for name in names}, source
+
+    def _configuration(
+        self, classes: NDArray[Any], shape: tuple[int, ...], plan: Plan
+    ) -> dict[str, object]:
+        """Return the public configuration that separates the noise of seeded fits."""
+        left_out = ("random_state", "classes", "checkpoint", "verbose", "device", "strategy")
+        found: dict[str, object] = {
+            name: repr(value) for name, value in self.get_params().items() if name not in left_out
+        }
+        return found | {
+            "strategy": repr(plan.strategy),
+            "noise_multiplier": plan.noise_multiplier,
+            "classes": [str(label) for label in classes],
+            "shape": list(shape),
+        }
+
+    def _record(self, row: Mapping[str, Any]) -> None:
+        if not len(self.history_) or "epoch" in self.history_[-1]:
+            self.history_.new_epoch()
+        for name, value in row.items():
+            self.history_.record(name, value)
+
+    def _notify_grad(self) -> None:
+        self.notify("on_grad_computed", named_parameters=self.module_.named_parameters())
+
+    def _diagnose(self, step: int, store: FeatureStore, labels: Tensor) -> dict[str, float]:
+        """Look at the records, outside the guarantee."""
+        loss, clipped = 0.0, 0
+        size = self.physical_batch_size or _PHYSICAL
+        for start in range(0, len(store), size):
+            part = slice(start, start + size)
+            found = per_record(self.module_, store.take(part), labels[part])
+            loss += float(found.losses.double().sum())
+            clipped += int((found.norms > self.max_grad_norm).sum())
+        return {"step": step, "loss": loss / len(store), "clipped": clipped / len(store)}
+
+    # --- the report ----------------------------------------------------------------------------
+
+    def _public_inputs(self, classes: NDArray[Any], plan: Plan) -> dict[str, Any]:
+        width = self.hidden_width
+        return {
+            "classes": "inferred" if self.classes is None else [str(label) for label in classes],
+            "n_classes": len(classes),
+            "feature_bounds": "inferred"
+            if self.feature_bounds is None
+            else [np.asarray(bound, dtype=float).tolist() for bound in self.feature_bounds],
+            "max_grad_norm": float(self.max_grad_norm),
+            "expected_batch_size": plan.schedule.expected_batch_size,
+            "n_steps": plan.schedule.n_steps,
+            "lr": float(self.lr),
+            "optimizer": getattr(self.optimizer, "__name__", str(self.optimizer)),
+            "hidden_width": [int(m) for m in (width if isinstance(width, Sequence) else [width])],
+            "n_basis": int(self.n_basis),
+            "degree": int(self.degree),
+            "activation": self.activation,
+            "train_output_layer": bool(self.train_output_layer),
+            "base_branch": bool(self.base_branch),
+            "center_basis": bool(self.center_basis),
+            "projection_radius": None
+            if self.projection_radius is None
+            else float(self.projection_radius),
+            "diagnostics": bool(self.diagnostics),
+        }
+
+    def _warn(self, plan: Plan, public: Mapping[str, Any]) -> None:
+        if plan.certificate is None:
+            warnings.warn(
+                "epsilon=inf: no noise is added, so there is no guarantee",
+                UserWarning,
+                stacklevel=5,
+            )
+            return
+        # A seed was the user's explicit choice: the report says what it means, fit is silent.
+        for message in expected_warnings(plan.certificate, public, seeded=False):
+            leak = "inferred" in message or "outside the guarantee" in message
+            warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=5)
+
+    def _report(
+        self, plan: Plan, public: Mapping[str, Any], noise_source: str
+    ) -> PrivacyReport | NoGuarantee:
+        if plan.certificate is None:
+            return NoGuarantee(type(self).__name__, self.adjacency)
+        seeded = self.random_state is not None
+        return PrivacyReport(
+            mechanism=_MECHANISM,
+            estimator=type(self).__name__,
+            certificate=plan.certificate,
+            public_inputs=public,
+            assumptions=_ASSUMPTIONS,
+            noise_source=noise_source,
+            seeded=seeded,
+            warnings=expected_warnings(plan.certificate, public, seeded=seeded),
+            versions=package_versions(_MECHANISM),
+        )
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Drop everything that a fit has made."""
+        params = set(self._get_param_names())
+        for name in [name for name in vars(self) if name not in params]:
+            if name.endswith("_") or name in ("_modules", "_optimizers", "_criteria"):
+                del self.__dict__[name]
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Sorted labels."""
+        try:
+            labels: NDArray[Any] = vars(self)["labels_"]
+        except KeyError:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet") from None
+        return labels
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self.initialized_)
+
+    @property
+    def _default_callbacks(self) -> list[Any]:
+        """None: skorch's own record losses and times of private records."""
+        return []
+
+    def on_batch_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: skorch's own would keep a record of every batch."""
+
+    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: `fit` writes the history."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(BaseEstimator.__getstate__(self))
+        if "module_" in state:
+            # Readable where there is no such device; on the CPU the same object.
+            module = state["module_"]
+            on_cpu = all(b.device.type == "cpu" for b in (*module.parameters(), *module.buffers()))
+            state["module_"] = module if on_cpu else copy.deepcopy(module).cpu()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        BaseEstimator.__setstate__(self, state)
+
+    # --- prediction ----------------------------------------------------------------------------
+
+    def infer(self, x: Any, **fit_params: Any) -> Tensor:
+        """Return the logits of a batch, as skorch's `forward` asks for them.
+
+        Parameters
+        ----------
+        x : array or Tensor of shape (batch, n_features)
+        **fit_params
+            None.
+
+        Returns
+        -------
+        Tensor of shape (batch, n_outputs)
+        """
+        like = self.module_.spline_layers[0].weight
+        logits: Tensor = self.module_(torch.as_tensor(x, dtype=like.dtype, device=like.device))
+        return logits
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Return the logits.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            One logit per class; for two classes, that of ``classes_[1]``.
+        """
+        check_is_fitted(self)
+        with _speechless():
+            X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
+        with torch.no_grad():
+            parts = [
+                self.infer(X[start : start + _ROWS]).cpu() for start in range(0, len(X), _ROWS)
+            ]
+        logits: NDArray[np.float32] = torch.cat(parts).numpy()
+        return logits[:, 0] if logits.shape[1] == 1 else logits
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the label with the largest logit, for every row of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[codes]
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Return the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores = torch.from_numpy(self.decision_function(X)).double()
+        if scores.ndim == 1:
+            scores = torch.stack([torch.zeros_like(scores), scores], dim=1)
+        probabilities: NDArray[np.float32] = torch.softmax(scores, dim=1).float().numpy()
+        return probabilities
+
+
+# --- parts of fit that know nothing of the estimator -------------------------------------------
+
+
+def _check_extra(name: str) -> None:
+    """Refuse a keyword that is neither a parameter nor one of the optimizer or a callback."""
+    if name.startswith(_PREFIXES):
+        return
+    reasons = {
+        "module": "the network's parameters are the estimator's own: hidden_width, n_basis, ...",
+        "criterion": "the loss is logistic or softmax cross-entropy; clipping is written for it",
+        "iterator_train": "the batches are drawn as sampling says, which the guarantee is for",
+        "iterator_valid": "no record is held out",
+        "max_epochs": "use epochs",
+        "warm_start": "a second fit is a second release; use checkpoint to continue one",
+    }
+    reason = reasons.get(name.split("__")[0], "no such parameter")
+    raise TypeError(f"KANClassifierDP got an unexpected parameter {name!r}: {reason}")
+
+
+def _check_callback(callback: Any) -> None:
+    """Refuse callbacks of skorch that need losses of private records."""
+    kind = callback if isinstance(callback, type) else type(callback)
+    monitor = getattr(callback, "monitor", None)
+    if isinstance(callback, type):
+        default = inspect.signature(callback).parameters.get("monitor")
+        monitor = None if default is None else default.default
+    if issubclass(kind, EarlyStopping):
+        reason = "a private loss would decide when training stops, which the guarantee is not for"
+    elif issubclass(kind, Checkpoint) and monitor is not None:
+        reason = f"it selects weights by {monitor!r}, a loss of private records; use monitor=None"
+    elif issubclass(kind, BatchScoring | EpochScoring | PassthroughScoring):
+        reason = "it would record scores of private records"
+    elif issubclass(kind, LRScheduler) and "ReduceLROnPlateau" in str(
+        getattr(callback, "policy", "")
+    ):
+        reason = "a private loss would decide the learning rate"
+    elif issubclass(kind, ProgressBar):
+        reason = "it counts batches of records that it does not get; use verbose=1"
+    else:
+        return
+    raise ValueError(f"callbacks: {kind.__name__} refused, because {reason}")
+
+
+def _encode(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the sorted labels, and the code of every record's label."""
+    if declared is None:
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                "y contains only one class; a classifier needs at least 2 (declare them with "
+                "classes=)"
+            )
+        return classes, codes.astype(np.intp)
+    classes = _declared(declared)
+    position = {label: code for code, label in enumerate(classes.tolist())}
+    present, inverse = np.unique(y, return_inverse=True)
+    if not all(label in position for label in present.tolist()):
+        raise ValueError(f"y contains labels that are not in classes={declared!r}")
+    known = np.array([position[label] for label in present.tolist()], dtype=np.intp)
+    return classes, known[inverse]
+
+
+def _bounds_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the extremes of the features, made wider where a feature is constant."""
+    lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+    size = np.maximum(np.abs(lower), np.abs(upper))
+    constant = upper - lower <= np.maximum(1e-6 * size, 1e-30)
+    margin = np.where(constant, np.where(size > 1e-30, size, 1.0), 0.0)
+    return lower - margin, upper + margin
+
+
+def _device(name: str | torch.device) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device={name!r}: must be 'auto' or a device of torch") from None
+
+
+def _chacha(key: int) -> np.random.Generator:
+    return np.random.Generator(ChaCha(key=key, counter=0, rounds=20))
+
+
+def _rows_of(history: Any) -> Iterator[dict[str, Any]]:
+    return ({k: v for k, v in row.items() if k != "batches"} for row in history)
+
+
+def _check_saved(
+    saved: Mapping[str, Any], configuration: Mapping[str, Any], tag: str, path: Any
+) -> None:
+    if saved["configuration"] != repr(configuration):
+        raise ValueError(f"checkpoint={path!r}: made with other parameters or data of other shape")
+    if saved["data"] != tag:
+        raise ValueError(
+            f"checkpoint={path!r}: made with other records; the same noise must not meet them"
+        )
+
+
+def _progress(n_steps: int, start: int, shown: bool) -> Any:
+    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]  # skorch needs it
+
+    return tqdm(total=n_steps, initial=start, desc="private steps", disable=not shown)

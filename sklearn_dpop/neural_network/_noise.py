@@ -1,0 +1,122 @@
+"""Correlated noise for the weights of a network.
+
+The key of the generator and the earlier random vectors are secrets: whoever has them can take
+the noise out of the model again.  What is made here lives as long as a fit and is never an
+attribute of an estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from randomgen import ChaCha
+from torch import Tensor
+
+from sklearn_dpop.factorization import NoiseState, NoiseStream, Strategy
+
+__all__ = ["NOISE_SOURCES", "WeightNoise"]
+
+NOISE_SOURCES = ("secure", "fast")
+
+# Layout of a saved state of torch's CPU generator: 8 bytes seed, 4 bytes words left, 4 bytes
+# flag, 8 bytes position, and 624 words of 8 bytes, of which the low 4 count.
+_WORDS = slice(24, 24 + 624 * 8)
+_LEFT = slice(8, 12)
+
+
+class _TorchGaussian:
+    """Standard normals from torch's Mersenne Twister, addressed like those of the streams.
+
+    A torch seed has 32 effective bits.  The whole state of the generator is set instead, for
+    every piece of every vector, from ChaCha20 with the key of the stream.  So a piece can be
+    made again, and no two pieces are related; but the outputs of one piece are not those of a
+    cryptographic generator.
+    """
+
+    def __init__(self, key: int) -> None:
+        self._bits = ChaCha(key=key)
+        self._state = self._bits.state
+        self._generator = torch.Generator()
+        template = self._generator.get_state()
+        template[_LEFT] = torch.tensor([1, 0, 0, 0], dtype=torch.uint8)  # none: twist first
+        self._template = template
+        self._words = template.numpy()[_WORDS].view(np.uint64)
+
+    def fill(self, step: int, piece: int, out: NDArray[Any]) -> None:
+        """Write one piece of ``Z_step`` to ``out``."""
+        self._state["state"]["ctr"][:] = (piece << 32, step)
+        self._bits.state = self._state
+        self._words[:] = self._bits.random_raw(624) & np.uint64(0xFFFFFFFF)
+        self._generator.set_state(self._template)
+        torch.from_numpy(out).normal_(generator=self._generator)
+
+
+class WeightNoise:
+    """Rows of ``C^-1 Z`` in the shapes of some weights.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        ``C``.
+    weights : sequence of Tensors
+        Their shapes, device and dtype (all the same); one row fills them all.
+    state : NoiseState
+        Secret key, and the step to begin with.
+    source : {"secure", "fast"}, default="secure"
+        ChaCha20, or torch's Mersenne Twister keyed by ChaCha20.
+    buffered : bool, default=True
+        Keep the earlier random vectors, or make them again at every step; the rows are the same.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sklearn_dpop.factorization import BIFR, NoiseState
+    >>> noise = WeightNoise(BIFR(0.5, 4), [torch.zeros(3, 2), torch.zeros(5)], NoiseState(key=1))
+    >>> [tuple(row.shape) for row in noise.draw()]
+    [(3, 2), (5,)]
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        weights: Sequence[Tensor],
+        state: NoiseState,
+        *,
+        source: str = "secure",
+        buffered: bool = True,
+    ) -> None:
+        sizes = [w.numel() for w in weights]
+        dtype = {torch.float32: np.float32, torch.float64: np.float64}[weights[0].dtype]
+        self._row = np.empty(sum(sizes), dtype)
+        self._stream: NoiseStream = strategy.noise_stream(
+            self._row.shape, NoiseState(state.key), dtype=dtype, buffered=buffered
+        )
+        if source == "fast":
+            gaussian: Any = _TorchGaussian(state.key)
+            self._stream._gaussian = gaussian
+        self._stream.seek(state.step)
+        self._cpu = torch.from_numpy(self._row)
+        self._flat = self._cpu.to(weights[0].device)  # the same memory on the CPU
+        self._views = [
+            part.view(w.shape) for part, w in zip(self._flat.split(sizes), weights, strict=True)
+        ]
+
+    def draw(self) -> list[Tensor]:
+        """Return the next row; the memory is used again by the next call.
+
+        Returns
+        -------
+        list of Tensors
+            With the shapes of the weights.
+        """
+        self._stream.draw(self._row)
+        if self._flat is not self._cpu:
+            self._flat.copy_(self._cpu)
+        return self._views
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("The state of the noise is secret: it cannot be pickled or copied.")

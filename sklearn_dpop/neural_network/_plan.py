@@ -1,0 +1,180 @@
+"""From public numbers to the schedule, the strategy and the noise of a training: no records."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy.optimize import minimize_scalar
+
+from sklearn_dpop.factorization import BIFR, Identity, PrefixSum, Strategy, amplified_rmse
+from sklearn_dpop.privacy.accounting import (
+    CorrelatedNoiseCertificate,
+    Schedule,
+    account,
+    calibrate_noise_multiplier,
+    estimate_noise_multiplier,
+)
+
+__all__ = ["Plan", "best_gamma_for", "make_plan"]
+
+# Around its minimum the error is flat: this much in gamma changes it by less than 1%, and every
+# point costs a second.
+_GAMMA_TOLERANCE = 0.03
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training is going to do, decided before it sees a record.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        Which records take part in which steps.
+    strategy : Strategy
+        ``C`` of the noise ``C^-1 Z``.
+    noise_multiplier : float
+        Standard deviation of Z per unit of clip norm; 0 for a training without noise.
+    certificate : CorrelatedNoiseCertificate or None
+        The guarantee, of this very schedule, strategy and multiplier; None without noise.
+    """
+
+    schedule: Schedule
+    strategy: Strategy
+    noise_multiplier: float
+    certificate: CorrelatedNoiseCertificate | None
+
+
+def make_plan(
+    schedule: Schedule,
+    *,
+    epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None = None,
+    strategy: Strategy | None = None,
+    gamma: float | str = "auto",
+    bandwidth: int = 4,
+    adjacency: str = "zero-out",
+    verbose: bool = False,
+) -> Plan:
+    """Choose the strategy, and the noise that the target needs.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    epsilon : float or None
+        Target; ``inf`` means no noise; None states what `noise_multiplier` guarantees.
+    delta : float
+        In (0, 1).
+    noise_multiplier : float, optional
+        For ``epsilon=None``, and required there.
+    strategy : Strategy, optional
+        None takes ``BIFR(gamma, bandwidth)``.  One that is still to be optimized is optimized
+        for prefix sums.
+    gamma : float or "auto"
+        In [0, 1]; ``"auto"`` takes `best_gamma_for`.
+    bandwidth : int
+        At least 1; at most as many as there are steps are used.
+    adjacency : str
+        See :func:`sklearn_dpop.privacy.account`.
+    verbose : bool, default=False
+        Show the progress of a Monte Carlo bound.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ValueError
+        If parameters contradict each other or no accountant fits them.
+
+    Examples
+    --------
+    >>> schedule = Schedule(5000, 125, epochs=10, sampling="cyclic")
+    >>> plan = make_plan(schedule, epsilon=1.0, delta=1e-5, gamma=0.0)
+    >>> round(plan.noise_multiplier, 3), plan.certificate.schedule is schedule
+    (11.797, True)
+    """
+    if (epsilon is None) != (noise_multiplier is not None):
+        raise ValueError(
+            f"exactly one of epsilon={epsilon!r} and noise_multiplier={noise_multiplier!r} must "
+            f"be given; epsilon=None states the guarantee of a noise_multiplier"
+        )
+    if epsilon == math.inf:
+        return Plan(schedule, Identity() if strategy is None else strategy, 0.0, None)
+    if strategy is None:
+        p = min(bandwidth, schedule.n_steps)
+        if gamma != "auto":
+            strategy = BIFR(float(gamma), p)
+        elif epsilon is None:
+            raise ValueError("gamma='auto' needs epsilon: with a given noise_multiplier, give it")
+        else:
+            strategy = BIFR(best_gamma_for(schedule, epsilon, delta, p, adjacency), p)
+    elif getattr(strategy, "is_optimized", True) is False:
+        strategy = strategy.optimize(
+            PrefixSum(schedule.n_steps),
+            participations=schedule.max_participations,
+            separation=schedule.min_separation,
+        )
+    with warnings.catch_warnings():
+        # The report repeats these as its own, for every fit.
+        warnings.simplefilter("ignore", UserWarning)
+        if noise_multiplier is not None:
+            certificate = account(
+                strategy,
+                schedule,
+                noise_multiplier,
+                delta=delta,
+                adjacency=adjacency,
+                verbose=verbose,
+            )
+        else:
+            assert epsilon is not None
+            certificate = calibrate_noise_multiplier(
+                epsilon, delta, strategy, schedule, adjacency=adjacency, verbose=verbose
+            ).certificate
+    return Plan(schedule, strategy, certificate.noise_multiplier, certificate)
+
+
+@lru_cache(maxsize=128)
+def best_gamma_for(
+    schedule: Schedule, epsilon: float, delta: float, bandwidth: int, adjacency: str
+) -> float:
+    """Gamma with the smallest error of the sums of gradients at a target, about.
+
+    The estimates behind it are not certified, which is fine: any gamma is private with the
+    noise that is certified for it.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    epsilon, delta : float
+    bandwidth : int
+    adjacency : str
+
+    Returns
+    -------
+    float
+        In [0, 1), to 0.03; 0 if that is better.
+
+    Examples
+    --------
+    >>> best_gamma_for(Schedule(100, 100, 8, "cyclic"), 1.0, 1e-5, 1, "zero-out")
+    0.0
+    """
+    if bandwidth == 1:
+        return 0.0
+    workload = PrefixSum(schedule.n_steps)
+
+    def error(gamma: float) -> float:
+        strategy = BIFR(float(gamma), bandwidth)
+        kappa = estimate_noise_multiplier(epsilon, delta, strategy, schedule, adjacency=adjacency)
+        return amplified_rmse(workload, strategy, kappa)
+
+    found = minimize_scalar(
+        error, bounds=(0.0, 1.0), method="bounded", options={"xatol": _GAMMA_TOLERANCE}
+    )
+    return round(float(found.x), 3) if found.fun < error(0.0) else 0.0
