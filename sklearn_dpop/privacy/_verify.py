@@ -50,6 +50,15 @@ _MOST_MEANS = 10**9  # steps times bins: 8 GB
 _MOST_ATTEMPTS = 50
 # Part of delta that the failure of a Monte Carlo bound may take.
 _FAILURE_SHARE = 0.01
+# What formulas raise at absurd inputs, or where an optional package is missing.
+_CANNOT_EVALUATE = (
+    ArithmeticError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    ValueError,
+)
 # What depends on the draws of a Monte Carlo bound.
 _DRAWN = ("delta at the stated epsilon", "certificate.intermediates.monte_carlo_delta")
 
@@ -210,7 +219,7 @@ def _checks(report: PrivacyReport, *, draw_again: bool) -> Iterator[Check]:
         }
         theorem = certificate.theorem
         delta = certificate.delta_at(report.epsilon)
-    except (ArithmeticError, ImportError, MemoryError, ValueError) as error:
+    except _CANNOT_EVALUATE as error:
         yield from conditions
         yield Check(
             "recomputation",

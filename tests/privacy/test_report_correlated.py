@@ -444,6 +444,19 @@ def test_a_missing_package_is_a_failure_that_names_it(reports, monkeypatch):
     assert str(report).startswith("DOES NOT VERIFY")
 
 
+@pytest.mark.parametrize("kind", [IndexError, MemoryError, OverflowError, RuntimeError])
+def test_whatever_a_formula_raises_is_a_failure(reports, monkeypatch, kind):
+    def fails(self, epsilon):
+        raise kind("absurd")
+
+    report = PrivacyReport.from_json(reports["cyclic"].to_json())
+    monkeypatch.setattr(type(report.certificate), "delta_at", fails)
+    verification = report.verify()
+    assert [check.name for check in verification.failures] == ["recomputation"]
+    assert "cannot be evaluated at these inputs (absurd)" in str(verification)
+    assert str(report).startswith("DOES NOT VERIFY")
+
+
 @pytest.mark.parametrize(
     ("choices", "failure"),
     [
