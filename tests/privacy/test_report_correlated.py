@@ -782,6 +782,31 @@ def test_page_on_the_report_explains_every_key_and_line(reports, case):
     assert {part for part in parts if part.lower() not in page.lower()} == set()
 
 
+def test_page_on_the_report_explains_the_choices_of_the_network():
+    pytest.importorskip("torch")
+    pytest.importorskip("skorch")
+    from sklearn_dpop import KANClassifierDP
+
+    X = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+    model = KANClassifierDP(
+        epsilon=4.0,
+        classes=[0, 1],
+        feature_bounds=(-1, 1),
+        sampling="cyclic",
+        gamma=0.5,
+        bandwidth=2,
+        batch_size=20,
+        epochs=2,
+        hidden_width=2,
+        device="cpu",
+    ).fit(X, (X[:, 0] > 0).astype(int))
+    report = PrivacyReport.from_json(model.privacy_report_.to_json())
+    assert report.verify(), str(report.verify())
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    explained = set(re.findall(r"`([^`\n]+)`", page))
+    assert set(report.public_inputs) - explained == set()
+
+
 def test_certified_numbers_are_finite(reports):
     for report in reports.values():
         for part in ("intermediates", "utility"):
