@@ -241,7 +241,10 @@ def calibrate_noise_multiplier(
     aim, inner = conversion.inner_epsilon(epsilon), conversion.inner_delta(delta, epsilon)
     limit = math.inf
     if method != "monte_carlo":
-        limit = _deterministic_multiplier(accountant.bounds, accountant, aim, inner)
+        bounds = accountant.bounds
+        if method == "deterministic":
+            bounds += accountant.slow_bounds
+        limit = _deterministic_multiplier(bounds, accountant, aim, inner)
     plain = CorrelatedNoiseCertificate(strategy, schedule, limit, epsilon, delta, adjacency)
     if not _needs_monte_carlo(accountant, method):
         return NoiseMultiplier(plain)

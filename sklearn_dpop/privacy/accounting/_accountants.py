@@ -31,6 +31,7 @@ from sklearn_dpop.privacy.accounting._poisson import (
 )
 from sklearn_dpop.privacy.accounting._poisson_states import poisson_summand
 from sklearn_dpop.privacy.accounting._random_allocation import random_allocation_delta
+from sklearn_dpop.privacy.accounting._renyi_bins import renyi_bins_delta
 from sklearn_dpop.privacy.accounting._schedule import Schedule
 from sklearn_dpop.privacy.accounting._without_replacement import (
     Participation,
@@ -54,6 +55,8 @@ __all__ = [
 # The law of the energy takes a second per 100 steps beyond this.
 _MOST_ENERGY_STEPS = 1000
 _LARGEST_CORRELATION = 0.999
+# Orders of Rényi moments: higher ones are affordable for bands of one bin only.
+_LARGEST_ORDER = 24
 
 
 class Bound(NamedTuple):
@@ -128,7 +131,12 @@ class Accountant(ABC):
         """Whether the deterministic bounds leave a Monte Carlo bound nothing to gain."""
         return not self.directions
 
-    def deltas(self, sigma: float, epsilons: Float) -> Float:
+    @property
+    def slow_bounds(self) -> tuple[Bound, ...]:
+        """Deterministic bounds that take seconds, where no Monte Carlo is wanted."""
+        return ()
+
+    def deltas(self, sigma: float, epsilons: Float, *, slow: bool = False) -> Float:
         """Return the smallest of the deterministic bounds at each epsilon.
 
         Parameters
@@ -137,8 +145,12 @@ class Accountant(ABC):
             Noise multiplier.
         epsilons : ndarray
             Nonnegative.
+        slow : bool, default=False
+            Whether to use the slow bounds as well.
         """
-        return np.minimum.reduce([bound.deltas(sigma, epsilons) for bound in self.bounds])
+        bounds = self.bounds + self.slow_bounds if slow else self.bounds
+        found: Float = np.minimum.reduce([bound.deltas(sigma, epsilons) for bound in bounds])
+        return found
 
     def summand(self, direction: str, sigma: float, epsilon: float) -> Summand:
         """Return the draws of one direction, aimed at `epsilon`."""
@@ -207,6 +219,20 @@ class BallsInBins(Accountant):
                 f"{self.pair}; random allocation (arXiv 2602.17284) by convex order{where}",
                 lambda sigma, epsilons: random_allocation_delta(
                     sigma / norm, schedule.steps_per_epoch, epsilons
+                ),
+            ),
+        )
+
+    @property
+    def slow_bounds(self) -> tuple[Bound, ...]:
+        """Moments of the mixture, for correlated noise."""
+        if self.bins.is_orthogonal:
+            return ()
+        return (
+            Bound(
+                f"{self.pair}; Rényi moments of the mixture (arXiv 2601.21636)",
+                lambda sigma, epsilons: renyi_bins_delta(
+                    self.bins.gram, sigma, epsilons, max_order=_LARGEST_ORDER
                 ),
             ),
         )

@@ -118,7 +118,8 @@ class CorrelatedNoiseCertificate:
             raise ValueError(f"epsilon={epsilon!r} must be a nonnegative number.")
         accountant, conversion = self._accounting
         inner = conversion.inner_epsilon(epsilon)
-        found = float(accountant.deltas(self.noise_multiplier, np.array([inner]))[0])
+        at = np.array([inner])
+        found = float(accountant.deltas(self.noise_multiplier, at, slow=self.n_draws == 0)[0])
         if self.n_draws:
             found = min(found, self.monte_carlo_delta(inner) + self.failure_probability)
         return min(1.0, conversion.outer_delta(found, epsilon))
@@ -270,7 +271,8 @@ class CorrelatedNoiseCertificate:
         else:
             at = np.array([conversion.inner_epsilon(min(self.epsilon, 1e6))])
             best = min(
-                accountant.bounds, key=lambda b: float(b.deltas(self.noise_multiplier, at)[0])
+                accountant.bounds + accountant.slow_bounds,
+                key=lambda bound: float(bound.deltas(self.noise_multiplier, at)[0]),
             )
             parts = [best.theorem]
         return "; ".join([*parts, *conversion.theorem])

@@ -142,12 +142,18 @@ def renyi_bins_deltas(
         nothing = np.maximum(-np.expm1(eps), 0.0)
         return nothing, nothing.copy()
     plain = log_gaussian_delta(longest, eps)
-    renyi, a = renyi_remove(g, sigma, max_order=max_order), np.arange(2, max_order + 1)
+    renyi = _cached_remove(g.tobytes(), len(g), float(sigma), max_order)
+    a = np.arange(2, max_order + 1)
     log_delta = (a - 1) * (renyi - eps[..., None]) + a * np.log1p(-1.0 / a) - np.log(a - 1.0)
     removed = np.exp(np.minimum(log_delta.min(axis=-1), plain))
     mean, spread = _geometric_mean(g, sigma)
     added = np.exp(np.minimum(log_gaussian_delta(spread, eps - 0.5 * (mean - spread**2)), plain))
     return removed, added
+
+
+@lru_cache(maxsize=4)  # a search over epsilon asks for the same moments again
+def _cached_remove(gram: bytes, n_bins: int, sigma: float, max_order: int) -> Float:
+    return renyi_remove(np.frombuffer(gram).reshape(n_bins, n_bins), sigma, max_order=max_order)
 
 
 def renyi_remove(gram: ArrayLike, sigma: float, *, max_order: int) -> Float:
