@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from ._dense import Dense
 from ._explicit import BFR, BIFR, BISR, BSR, Identity, InverseLinear, LambdaCGD
 from ._optimized import BLT, BandInvMF, BandMF
@@ -62,10 +64,14 @@ def strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
     if isinstance(strategy, Dense):
         return {"family": name, "matrix": strategy.matrix().tolist()}
     values = {field.name: getattr(strategy, field.name) for field in fields(strategy)}  # type: ignore[arg-type]
-    plain = {
-        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
-    }
-    return {"family": name, **plain}
+    return {"family": name, **{key: _plain(value) for key, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter in JSON's types: numbers may be numpy's."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def strategy_from_dict(data: Mapping[str, Any]) -> Strategy:

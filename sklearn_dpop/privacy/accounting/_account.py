@@ -249,7 +249,11 @@ def calibrate_noise_multiplier(
     if not _needs_monte_carlo(accountant, method):
         return NoiseMultiplier(plain)
     search = _Search(accountant, n_draws)
-    sigma = search.multiplier(aim, inner)
+    sigma = search.multiplier(aim, inner, limit)
+    if math.isinf(sigma):  # draws that few cannot beat the deterministic bound
+        if method == "monte_carlo":
+            raise ValueError(f"n_draws={n_draws!r} must be larger to certify delta={delta!r}.")
+        return NoiseMultiplier(plain)
     made = replace(
         plain,
         noise_multiplier=sigma,
@@ -368,13 +372,20 @@ class _Search:
             n_draws *= 2
         return min(n_draws, most)
 
-    def multiplier(self, aim: float, inner: float) -> float:
-        """Return a multiplier at which the bound will probably be at most `inner`."""
-        start = 0.3 * self._accountant.largest_shift * gaussian_noise_multiplier(aim, inner)
-        sigma = self._solve(aim, inner, _FEW_DRAWS, start, 0.3)
+    def multiplier(self, aim: float, inner: float, limit: float) -> float:
+        """Return a multiplier at which the bound will probably be at most `inner`.
+
+        Infinity if it is larger than `limit`.
+        """
+        plain = self._accountant.largest_shift * gaussian_noise_multiplier(aim, inner)
+        limit = min(limit, 10.0 * plain)
+        sigma = self._solve(aim, inner, _FEW_DRAWS, 0.3 * plain, 0.3, limit)
+        if math.isinf(sigma):
+            return sigma
         if self._n_draws is None:
             self._n_draws = self.draws(sigma, aim, inner)
-        return _rounded_up(self._solve(aim, inner, _PILOT_DRAWS, sigma, 0.02))
+        found = self._solve(aim, inner, _PILOT_DRAWS, sigma, 0.02, limit)
+        return found if math.isinf(found) else _rounded_up(found)
 
     def estimate(self, aim: float, inner: float) -> float:
         """Return about the multiplier at which the divergence is `inner`."""
@@ -398,6 +409,7 @@ class _Search:
         n_pilot: int,
         start: float,
         step: float,
+        limit: float,
     ) -> float:
         def excess(log_sigma: float) -> float:
             return self.log_excess(math.exp(log_sigma), aim, inner, n_pilot)
@@ -409,6 +421,8 @@ class _Search:
             found = excess(following)
             if (found > 0.0) != (value > 0.0):
                 break
+            if found > 0.0 and math.exp(following) > limit:
+                return math.inf
             x, value = following, found
         low, high = sorted((x, following))
         return math.exp(float(brentq(excess, low, high, xtol=2e-4)))

@@ -183,7 +183,8 @@ class Schedule:
         """
         separation = "" if self.separation is None else f", separation {self.separation}"
         return (
-            f"{SAMPLINGS[self.sampling]}; n = {self.n_samples}, B = {self.batch_size}, "
+            f"{SAMPLINGS[self.sampling]}; n = {self.n_samples}, "
+            f"B = {self.expected_batch_size:g}, "
             f"{self.n_steps} steps{separation}"
         )
 
