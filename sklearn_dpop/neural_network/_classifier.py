@@ -17,23 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 from randomgen import ChaCha
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from skorch import NeuralNetClassifier  # type: ignore[import-untyped, import-not-found, unused-ignore]
-from skorch.callbacks import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    BatchScoring,
-    Checkpoint,
-    EarlyStopping,
-    EpochScoring,
-    LRScheduler,
-    PassthroughScoring,
-    ProgressBar,
-)
+from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import NoiseState, Strategy
-from sklearn_dpop.linear_model._objective_perturbation import _declared, _speechless
+from sklearn_dpop.linear_model._objective_perturbation import _speechless
 from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
 from sklearn_dpop.privacy.accounting import Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
@@ -42,6 +34,14 @@ from sklearn_dpop.release._noise import noise_generator
 
 from ._checkpoint import data_tag, load_checkpoint, remove_checkpoint, save_checkpoint
 from ._clipped import FeatureStore, per_record
+from ._inputs import (
+    PREFIXES,
+    bounds_of,
+    check_callback,
+    check_extra,
+    device_of,
+    encode_labels,
+)
 from ._kan import ACTIVATIONS, KAN
 from ._no_guarantee import NoGuarantee
 from ._noise import NOISE_SOURCES, WeightNoise
@@ -53,8 +53,18 @@ __all__ = ["KANClassifierDP"]
 _MECHANISM = "correlated-noise-gd"
 _POSITIVE = Interval(Real, 0, None, closed="neither")
 _COUNT = Interval(Integral, 1, None, closed="left")
-_PREFIXES = ("optimizer__", "callbacks__")
 _PHYSICAL = 1024
+# Parameters that say how something is computed, not what.
+_HOW_ONLY = (
+    "callbacks",
+    "checkpoint",
+    "device",
+    "diagnostics",
+    "feature_memory",
+    "noise_memory",
+    "physical_batch_size",
+    "verbose",
+)
 # Rows predicted at once.
 _ROWS = 4096
 
@@ -273,6 +283,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
 
     # What skorch takes as parameters and what is fixed here.
     module = KAN
+    dataset = Dataset
+    iterator_valid = DataLoader
     predict_nonlinearity = None
     compile = False
     use_caching = False
@@ -368,7 +380,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self.verbose = verbose
         self.random_state = random_state
         for name in kwargs:
-            _check_extra(name)
+            check_extra(name)
         self.__dict__.update(kwargs)
 
     # --- parameters ----------------------------------------------------------------------------
@@ -379,7 +391,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         return [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD,) and p.name != "self"]
 
     def _get_param_names(self) -> list[str]:
-        extra = (name for name in vars(self) if name.startswith(_PREFIXES))
+        extra = (name for name in vars(self) if name.startswith(PREFIXES))
         return sorted([*self._declared_params(), *extra])
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -417,7 +429,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         for name, value in params.items():
             if name not in declared:
                 try:
-                    _check_extra(name)
+                    check_extra(name)
                 except TypeError as error:
                     raise ValueError(str(error)) from None
             setattr(self, name, value)
@@ -428,7 +440,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         if self.train_split is not None:
             raise ValueError(
                 f"train_split={self.train_split!r}: must be None; losses of records that are held "
-                f"out are private, and the guarantee is for all {'n_samples'} of them"
+                f"out are private, and the number of steps is for all records"
             )
         if self.max_grad_norm == math.inf and self.epsilon != math.inf:
             raise ValueError("max_grad_norm=inf: must be finite unless epsilon=inf")
@@ -438,7 +450,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 f"of LBFGS would be one more release"
             )
         for item in self.callbacks or ():
-            _check_callback(item[1] if isinstance(item, list | tuple) else item)
+            check_callback(item[1] if isinstance(item, list | tuple) else item)
         if self.checkpoint is not None and self.callbacks:
             raise ValueError("checkpoint: not with callbacks, whose state it does not save")
 
@@ -497,10 +509,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             raise TypeError(f"fit got {name!r}: refused, because {reason}")
         with _speechless():
             X, y = validate_data(self, X, y, dtype=np.float32, order="C")
-        classes, codes = _encode(y, self.classes)
+        classes, codes = encode_labels(y, self.classes)
         n_outputs = 1 if len(classes) == 2 else len(classes)
-        bounds = _bounds_of(X) if self.feature_bounds is None else self.feature_bounds
-        device = _device(self.device)
+        bounds = bounds_of(X) if self.feature_bounds is None else self.feature_bounds
+        device = device_of(self.device)
         # Refuses bad parameters before anything is drawn.
         self._make_module(X.shape[1], n_outputs, bounds, torch.Generator(), device)
         schedule = Schedule(
@@ -587,8 +599,6 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 source=self.noise_source,
                 buffered=self.noise_memory == "buffer",
             )
-            if self.noise_source == "fast":
-                source = f"torch's Mersenne Twister, not cryptographic, keyed by {source}"
         labels = torch.from_numpy(codes)
         labels = (labels.to(torch.float32) if n_outputs == 1 else labels).to(device)
         # A copy: the norms of the features must stay those of the records.
@@ -658,7 +668,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         del self.optimizer_
         if self.checkpoint is not None:
             remove_checkpoint(self.checkpoint)
-        return source
+        fast = noise is not None and self.noise_source == "fast"
+        return (
+            f"torch's Mersenne Twister, not cryptographic, keyed by {source}" if fast else source
+        )
 
     def _make_module(
         self,
@@ -692,16 +705,23 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self, classes: NDArray[Any], shape: tuple[int, ...], plan: Plan
     ) -> dict[str, object]:
         """Return the public configuration that separates the noise of seeded fits."""
-        left_out = ("random_state", "classes", "checkpoint", "verbose", "device", "strategy")
+        left_out = {*_HOW_ONLY, "random_state", "classes", "optimizer", "strategy"}
         found: dict[str, object] = {
-            name: repr(value) for name, value in self.get_params().items() if name not in left_out
+            name: repr(value)
+            for name, value in self.get_params().items()
+            if name not in left_out and not name.startswith("callbacks__")
         }
         return found | {
+            "optimizer": self._optimizer_name(),
             "strategy": repr(plan.strategy),
             "noise_multiplier": plan.noise_multiplier,
             "classes": [str(label) for label in classes],
             "shape": list(shape),
         }
+
+    def _optimizer_name(self) -> str:
+        # Never repr, which may show an address.
+        return str(getattr(self.optimizer, "__name__", type(self.optimizer).__name__))
 
     def _record(self, row: Mapping[str, Any]) -> None:
         if not len(self.history_) or "epoch" in self.history_[-1]:
@@ -737,7 +757,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "expected_batch_size": plan.schedule.expected_batch_size,
             "n_steps": plan.schedule.n_steps,
             "lr": float(self.lr),
-            "optimizer": getattr(self.optimizer, "__name__", str(self.optimizer)),
+            "optimizer": self._optimizer_name(),
             "hidden_width": [int(m) for m in (width if isinstance(width, Sequence) else [width])],
             "n_basis": int(self.n_basis),
             "degree": int(self.degree),
@@ -902,87 +922,6 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             scores = torch.stack([torch.zeros_like(scores), scores], dim=1)
         probabilities: NDArray[np.float32] = torch.softmax(scores, dim=1).float().numpy()
         return probabilities
-
-
-# --- parts of fit that know nothing of the estimator -------------------------------------------
-
-
-def _check_extra(name: str) -> None:
-    """Refuse a keyword that is neither a parameter nor one of the optimizer or a callback."""
-    if name.startswith(_PREFIXES):
-        return
-    reasons = {
-        "module": "the network's parameters are the estimator's own: hidden_width, n_basis, ...",
-        "criterion": "the loss is logistic or softmax cross-entropy; clipping is written for it",
-        "iterator_train": "the batches are drawn as sampling says, which the guarantee is for",
-        "iterator_valid": "no record is held out",
-        "max_epochs": "use epochs",
-        "warm_start": "a second fit is a second release; use checkpoint to continue one",
-    }
-    reason = reasons.get(name.split("__")[0], "no such parameter")
-    raise TypeError(f"KANClassifierDP got an unexpected parameter {name!r}: {reason}")
-
-
-def _check_callback(callback: Any) -> None:
-    """Refuse callbacks of skorch that need losses of private records."""
-    kind = callback if isinstance(callback, type) else type(callback)
-    monitor = getattr(callback, "monitor", None)
-    if isinstance(callback, type):
-        default = inspect.signature(callback).parameters.get("monitor")
-        monitor = None if default is None else default.default
-    if issubclass(kind, EarlyStopping):
-        reason = "a private loss would decide when training stops, which the guarantee is not for"
-    elif issubclass(kind, Checkpoint) and monitor is not None:
-        reason = f"it selects weights by {monitor!r}, a loss of private records; use monitor=None"
-    elif issubclass(kind, BatchScoring | EpochScoring | PassthroughScoring):
-        reason = "it would record scores of private records"
-    elif issubclass(kind, LRScheduler) and "ReduceLROnPlateau" in str(
-        getattr(callback, "policy", "")
-    ):
-        reason = "a private loss would decide the learning rate"
-    elif issubclass(kind, ProgressBar):
-        reason = "it counts batches of records that it does not get; use verbose=1"
-    else:
-        return
-    raise ValueError(f"callbacks: {kind.__name__} refused, because {reason}")
-
-
-def _encode(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the sorted labels, and the code of every record's label."""
-    if declared is None:
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                "y contains only one class; a classifier needs at least 2 (declare them with "
-                "classes=)"
-            )
-        return classes, codes.astype(np.intp)
-    classes = _declared(declared)
-    position = {label: code for code, label in enumerate(classes.tolist())}
-    present, inverse = np.unique(y, return_inverse=True)
-    if not all(label in position for label in present.tolist()):
-        raise ValueError(f"y contains labels that are not in classes={declared!r}")
-    known = np.array([position[label] for label in present.tolist()], dtype=np.intp)
-    return classes, known[inverse]
-
-
-def _bounds_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the extremes of the features, made wider where a feature is constant."""
-    lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
-    size = np.maximum(np.abs(lower), np.abs(upper))
-    constant = upper - lower <= np.maximum(1e-6 * size, 1e-30)
-    margin = np.where(constant, np.where(size > 1e-30, size, 1.0), 0.0)
-    return lower - margin, upper + margin
-
-
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device={name!r}: must be 'auto' or a device of torch") from None
 
 
 def _chacha(key: int) -> np.random.Generator:

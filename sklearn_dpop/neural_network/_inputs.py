@@ -1,0 +1,114 @@
+"""What the estimator accepts: checks of parameters, labels and bounds."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from skorch.callbacks import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    BatchScoring,
+    Checkpoint,
+    EarlyStopping,
+    EpochScoring,
+    LRScheduler,
+    PassthroughScoring,
+    ProgressBar,
+)
+
+from sklearn_dpop.linear_model._objective_perturbation import _declared
+
+__all__ = [
+    "PREFIXES",
+    "bounds_of",
+    "check_callback",
+    "check_extra",
+    "device_of",
+    "encode_labels",
+]
+
+# Parameters that skorch hands on.
+PREFIXES = ("optimizer__", "callbacks__")
+
+
+def check_extra(name: str) -> None:
+    """Refuse a keyword that is neither a parameter nor one of the optimizer or a callback."""
+    if name.startswith(PREFIXES):
+        return
+    reasons = {
+        "module": "the network's parameters are the estimator's own: hidden_width, n_basis, ...",
+        "criterion": "the loss is logistic or softmax cross-entropy; clipping is written for it",
+        "iterator_train": "the batches are drawn as sampling says, which the guarantee is for",
+        "iterator_valid": "no record is held out",
+        "max_epochs": "use epochs",
+        "warm_start": "a second fit is a second release; use checkpoint to continue one",
+    }
+    reason = reasons.get(name.split("__")[0], "no such parameter")
+    raise TypeError(f"KANClassifierDP got an unexpected parameter {name!r}: {reason}")
+
+
+def check_callback(callback: Any) -> None:
+    """Refuse callbacks of skorch that need losses of private records."""
+    kind = callback if isinstance(callback, type) else type(callback)
+    monitor = getattr(callback, "monitor", None)
+    if isinstance(callback, type):
+        default = inspect.signature(callback).parameters.get("monitor")
+        monitor = None if default is None else default.default
+    if issubclass(kind, EarlyStopping):
+        reason = "a private loss would decide when training stops, which the guarantee is not for"
+    elif issubclass(kind, Checkpoint) and monitor is not None:
+        reason = f"it selects weights by {monitor!r}, a loss of private records; use monitor=None"
+    elif issubclass(kind, BatchScoring | EpochScoring | PassthroughScoring):
+        reason = "it would record scores of private records"
+    elif issubclass(kind, LRScheduler) and "ReduceLROnPlateau" in str(
+        getattr(callback, "policy", "")
+    ):
+        reason = "a private loss would decide the learning rate"
+    elif issubclass(kind, ProgressBar):
+        reason = "it counts batches of records that it does not get; use verbose=1"
+    else:
+        return
+    raise ValueError(f"callbacks: {kind.__name__} refused, because {reason}")
+
+
+def encode_labels(
+    y: NDArray[Any], declared: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the sorted labels, and the code of every record's label."""
+    if declared is None:
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                "y contains only one class; a classifier needs at least 2 (declare them with "
+                "classes=)"
+            )
+        return classes, codes.astype(np.intp)
+    classes = _declared(declared)
+    position = {label: code for code, label in enumerate(classes.tolist())}
+    present, inverse = np.unique(y, return_inverse=True)
+    if not all(label in position for label in present.tolist()):
+        raise ValueError(f"y contains labels that are not in classes={declared!r}")
+    known = np.array([position[label] for label in present.tolist()], dtype=np.intp)
+    return classes, known[inverse]
+
+
+def bounds_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the extremes of the features, made wider where a feature is constant."""
+    lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+    size = np.maximum(np.abs(lower), np.abs(upper))
+    constant = upper - lower <= np.maximum(1e-6 * size, 1e-30)
+    margin = np.where(constant, np.where(size > 1e-30, size, 1.0), 0.0)
+    return lower - margin, upper + margin
+
+
+def device_of(name: str | torch.device) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device={name!r}: must be 'auto' or a device of torch") from None
