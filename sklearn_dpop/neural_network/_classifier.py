@@ -42,10 +42,12 @@ from ._inputs import (
     device_of,
     encode_labels,
 )
+from ._inspect import feature_importances, plot_edges
 from ._kan import ACTIVATIONS, KAN
 from ._no_guarantee import NoGuarantee
 from ._noise import NOISE_SOURCES, WeightNoise
 from ._plan import Plan, make_plan
+from ._risk import correlation, gradient_bound, risk_terms
 from ._step import PrivateStep
 
 __all__ = ["KANClassifierDP"]
@@ -210,6 +212,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when X has string names.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Size of the effect of every feature, from the released weights.
 
     See Also
     --------
@@ -788,7 +792,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self, plan: Plan, public: Mapping[str, Any], noise_source: str
     ) -> PrivacyReport | NoGuarantee:
         if plan.certificate is None:
-            return NoGuarantee(type(self).__name__, self.adjacency)
+            return NoGuarantee(type(self).__name__, self.adjacency, dict(public))
         seeded = self.random_state is not None
         return PrivacyReport(
             mechanism=_MECHANISM,
@@ -922,6 +926,110 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             scores = torch.stack([torch.zeros_like(scores), scores], dim=1)
         probabilities: NDArray[np.float32] = torch.softmax(scores, dim=1).float().numpy()
         return probabilities
+
+    # --- looking inside: post-processing, free --------------------------------------------------
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Size of the effect of every feature on the logits, of sum 1.
+
+        The root mean square, over the feature's bounds, of its first-order effect where the other
+        features are at the centre of theirs.  Computed from the released weights alone.
+        """
+        check_is_fitted(self)
+        return feature_importances(self.module_)
+
+    def plot_edges(self, feature: int | str, ax: Any = None) -> Any:
+        """Draw the learned functions of a feature, and its effect on the logits.
+
+        Parameters
+        ----------
+        feature : int or str
+            Index or name.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ValueError
+            If there is no such feature.
+        ImportError
+            If matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        names = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+        if isinstance(feature, str) and feature in names:
+            index = names.index(feature)
+        elif isinstance(feature, Integral) and 0 <= feature < self.n_features_in_:
+            index = int(feature)
+        else:
+            raise ValueError(
+                f"feature={feature!r}: must be a name in feature_names_in_ or an index below "
+                f"{self.n_features_in_}"
+            )
+        name = names[index] if isinstance(names[index], str) else f"feature {index}"
+        labels = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
+        return plot_edges(self.module_, index, name, [str(label) for label in labels], ax)
+
+    def optimization_risk_terms(
+        self, *, margin: float = 1.0, failure_probability: float = 0.01
+    ) -> dict[str, Any]:
+        r"""Evaluate the terms of the paper's optimization risk bound (Theorem 4.1).
+
+        All of them are public.  They show what a change of a parameter does to the terms; their
+        constants and logarithms are unknown, so they say nothing about the size of the risk.
+        The theorem is for plain SGD and batches drawn without replacement.
+
+        Parameters
+        ----------
+        margin : float, default=1.0
+            The theorem's separability :math:`\gamma` in (0, 1], unknown in practice.
+        failure_probability : float, default=0.01
+            :math:`\delta` of the bound on gradients, in (0, 1).
+
+        Returns
+        -------
+        dict
+            ``G_delta``, ``rho_clip``, ``eta_eff``, ``c_eff``, ``lambda``, both noise factors, the
+            ``terms`` and their sum ``A_corr``.
+
+        Raises
+        ------
+        ValueError
+            If the theorem is not for this network or noise.
+        """
+        check_is_fitted(self)
+        for name, value in (("margin", margin), ("failure_probability", failure_probability)):
+            if not 0.0 < value <= 1.0 or (name == "failure_probability" and value == 1.0):
+                raise ValueError(f"{name}={value!r}: must be between 0 and 1")
+        layers = self.module_.spline_layers
+        trained = any(layer.trained for layer in layers[1:])
+        if len(layers) != 2 or layers[-1].out_features != 1 or trained or layers[0].base_branch:
+            raise ValueError(
+                "the theorem is for two classes, one hidden layer, a fixed output layer and no "
+                "base branch"
+            )
+        width = layers[0].out_features
+        # Parameters may have been set anew since the fit.
+        public = self.privacy_report_.public_inputs
+        return risk_terms(
+            gradient_bound=gradient_bound(
+                layers[0].basis, self.module_.activation, width, failure_probability
+            ),
+            max_grad_norm=public["max_grad_norm"],
+            noise_multiplier=self.noise_multiplier_,
+            correlation=correlation(self.strategy_),
+            batch_size=self.schedule_.expected_batch_size,
+            n_steps=self.n_steps_,
+            lr=public["lr"],
+            n_features=self.n_features_in_,
+            hidden_width=width,
+            margin=margin,
+        )
 
 
 def _chacha(key: int) -> np.random.Generator:

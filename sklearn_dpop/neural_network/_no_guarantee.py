@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["NoGuarantee"]
 
@@ -18,10 +20,12 @@ class NoGuarantee:
         Name of the class that ran it.
     adjacency : str
         Neighbouring relation that was asked for.
+    public_inputs : mapping of str to JSON-able values
+        Choices of the estimator, as in a privacy report.
 
     Examples
     --------
-    >>> statement = NoGuarantee("KANClassifierDP", "zero-out")
+    >>> statement = NoGuarantee("KANClassifierDP", "zero-out", {"lr": 1.0})
     >>> print(statement)
     KANClassifierDP was trained without noise (epsilon=inf): there is no privacy guarantee.
     >>> statement.epsilon, statement.delta, statement.verify()
@@ -30,6 +34,7 @@ class NoGuarantee:
 
     estimator: str
     adjacency: str
+    public_inputs: Mapping[str, Any]
 
     @property
     def epsilon(self) -> float:
