@@ -45,7 +45,7 @@ from ._inputs import (
 from ._inspect import feature_importances, plot_edges
 from ._kan import ACTIVATIONS, KAN
 from ._no_guarantee import NoGuarantee
-from ._noise import NOISE_SOURCES, WeightNoise
+from ._noise import NOISE_SOURCES, WeightNoise, check_regenerates
 from ._plan import Plan, make_plan
 from ._risk import correlation, gradient_bound, risk_terms
 from ._step import PrivateStep
@@ -67,8 +67,8 @@ _HOW_ONLY = (
     "physical_batch_size",
     "verbose",
 )
-# Rows predicted at once.
-_ROWS = 4096
+# Splines evaluated at once in prediction.
+_CELLS = 2**24
 
 _ASSUMPTIONS = (
     "the number of records, their number of features, all parameters and all labels listed "
@@ -537,6 +537,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             adjacency=self.adjacency,
             verbose=bool(self.verbose),
         )
+        if self.noise_memory == "regenerate" and plan.certificate is not None:
+            check_regenerates(plan.strategy)
         public = self._public_inputs(classes, plan)
         self._warn(plan, public)
         noise_source = self._train(X, codes, n_outputs, bounds, device, plan, classes)
@@ -593,6 +595,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                     w.copy_(value)
             self.optimizer_.load_state_dict(saved["optimizer"])
             for row in saved["history"]:
+                self._open_epoch()
                 self._record(row)
         noise = None
         if plan.noise_multiplier:
@@ -630,6 +633,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         with _progress(schedule.n_steps, start, bool(self.verbose)) as progress:
             for step, batch in enumerate(batches, start + 1):
                 if (step - 1) % schedule.steps_per_epoch == 0:
+                    self._open_epoch()
                     self.notify("on_epoch_begin", dataset_train=None, dataset_valid=None)
                 self.notify("on_batch_begin", batch=None, training=True)
                 take_step(torch.from_numpy(batch).to(device))
@@ -716,6 +720,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             if name not in left_out and not name.startswith("callbacks__")
         }
         return found | {
+            "seeded": self.random_state is not None,
             "optimizer": self._optimizer_name(),
             "strategy": repr(plan.strategy),
             "noise_multiplier": plan.noise_multiplier,
@@ -727,9 +732,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         # Never repr, which may show an address.
         return str(getattr(self.optimizer, "__name__", type(self.optimizer).__name__))
 
+    def _open_epoch(self) -> None:
+        self.history_.new_epoch()
+        self.history_.new_batch()  # one for all steps: skorch's callbacks expect some
+
     def _record(self, row: Mapping[str, Any]) -> None:
-        if not len(self.history_) or "epoch" in self.history_[-1]:
-            self.history_.new_epoch()
         for name, value in row.items():
             self.history_.record(name, value)
 
@@ -762,6 +769,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "n_steps": plan.schedule.n_steps,
             "lr": float(self.lr),
             "optimizer": self._optimizer_name(),
+            "optimizer_params": {
+                name.removeprefix("optimizer__"): repr(value)
+                for name, value in sorted(self.get_params().items())
+                if name.startswith("optimizer__")
+            },
             "hidden_width": [int(m) for m in (width if isinstance(width, Sequence) else [width])],
             "n_basis": int(self.n_basis),
             "degree": int(self.degree),
@@ -885,10 +897,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         check_is_fitted(self)
         with _speechless():
             X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
+        widest = max(layer.n_features for layer in self.module_.spline_layers)
+        rows = max(1, _CELLS // widest)
         with torch.no_grad():
-            parts = [
-                self.infer(X[start : start + _ROWS]).cpu() for start in range(0, len(X), _ROWS)
-            ]
+            parts = [self.infer(X[i : i + rows]).cpu() for i in range(0, len(X), rows)]
         logits: NDArray[np.float32] = torch.cat(parts).numpy()
         return logits[:, 0] if logits.shape[1] == 1 else logits
 

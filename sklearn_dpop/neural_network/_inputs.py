@@ -36,9 +36,10 @@ PREFIXES = ("optimizer__", "callbacks__")
 
 def check_extra(name: str) -> None:
     """Refuse a keyword that is neither a parameter nor one of the optimizer or a callback."""
-    if name.startswith(PREFIXES):
+    if name.startswith(PREFIXES) and name != "optimizer__lr":
         return
     reasons = {
+        "optimizer": "use lr",
         "module": "the network's parameters are the estimator's own: hidden_width, n_basis, ...",
         "criterion": "the loss is logistic or softmax cross-entropy; clipping is written for it",
         "iterator_train": "the batches are drawn as sampling says, which the guarantee is for",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sklearn_dpop.factorization import NoiseState, NoiseStream, Strategy
 
-__all__ = ["NOISE_SOURCES", "WeightNoise"]
+__all__ = ["NOISE_SOURCES", "WeightNoise", "check_regenerates"]
 
 NOISE_SOURCES = ("secure", "fast")
 
@@ -26,6 +26,32 @@ NOISE_SOURCES = ("secure", "fast")
 # flag, 8 bytes position, and 624 words of 8 bytes, of which the low 4 count.
 _WORDS = slice(24, 24 + 624 * 8)
 _LEFT = slice(8, 12)
+
+
+def check_regenerates(strategy: Strategy) -> None:
+    """Refuse a strategy whose earlier random vectors cannot take the place of a buffer.
+
+    Parameters
+    ----------
+    strategy : Strategy
+
+    Raises
+    ------
+    ValueError
+        If ``C^-1`` is not banded.
+
+    Examples
+    --------
+    >>> from sklearn_dpop.factorization import BIFR
+    >>> check_regenerates(BIFR(0.5, 4))
+    """
+    try:
+        strategy.noise_stream(1, 0, buffered=False)
+    except ValueError:
+        raise ValueError(
+            f"noise_memory='regenerate': must be 'buffer' for {strategy!r}, whose rows depend on "
+            f"all earlier random vectors"
+        ) from None
 
 
 class _TorchGaussian:

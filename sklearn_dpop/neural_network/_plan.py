@@ -95,7 +95,7 @@ def make_plan(
     --------
     >>> schedule = Schedule(5000, 125, epochs=10, sampling="cyclic")
     >>> plan = make_plan(schedule, epsilon=1.0, delta=1e-5, gamma=0.0)
-    >>> round(plan.noise_multiplier, 3), plan.certificate.schedule is schedule
+    >>> round(plan.noise_multiplier, 3), plan.certificate.schedule is plan.schedule
     (11.797, True)
     """
     if (epsilon is None) != (noise_multiplier is not None):
@@ -119,24 +119,40 @@ def make_plan(
             participations=schedule.max_participations,
             separation=schedule.min_separation,
         )
+    certificate = _certificate(
+        strategy, schedule, epsilon, delta, noise_multiplier, adjacency, verbose
+    )
+    return Plan(
+        certificate.schedule, certificate.strategy, certificate.noise_multiplier, certificate
+    )
+
+
+@lru_cache(maxsize=128)  # a grid search asks again and again
+def _certificate(
+    strategy: Strategy,
+    schedule: Schedule,
+    epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None,
+    adjacency: str,
+    verbose: bool,
+) -> CorrelatedNoiseCertificate:
     with warnings.catch_warnings():
         # The report repeats these as its own, for every fit.
         warnings.simplefilter("ignore", UserWarning)
-        if noise_multiplier is not None:
-            certificate = account(
-                strategy,
-                schedule,
-                noise_multiplier,
-                delta=delta,
-                adjacency=adjacency,
-                verbose=verbose,
-            )
-        else:
-            assert epsilon is not None
-            certificate = calibrate_noise_multiplier(
+        if epsilon is not None:
+            return calibrate_noise_multiplier(
                 epsilon, delta, strategy, schedule, adjacency=adjacency, verbose=verbose
             ).certificate
-    return Plan(schedule, strategy, certificate.noise_multiplier, certificate)
+        assert noise_multiplier is not None
+        return account(
+            strategy,
+            schedule,
+            noise_multiplier,
+            delta=delta,
+            adjacency=adjacency,
+            verbose=verbose,
+        )
 
 
 @lru_cache(maxsize=128)

@@ -425,7 +425,7 @@ def test_history_holds_public_numbers_only(data, capsys):
     assert [{k: v for k, v in row.items() if k != "batches"} for row in clf.history_] == [
         {"epoch": e, "step": 4 * e, "epsilon": 1.0} for e in (1, 2, 3, 4)
     ]
-    assert not any(row["batches"] for row in clf.history_)
+    assert all(row["batches"] == [{}] for row in clf.history_)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
 
@@ -624,6 +624,7 @@ def test_a_checkpoint_is_for_the_same_records_and_parameters_only(data, tmp_path
         ({"n_basis": 2}, "n_basis"),
         ({"device": "abacus"}, "device='abacus'"),
         ({"sampling": "min_separated"}, "separation"),
+        ({"strategy": BSR(3), "noise_memory": "regenerate"}, "noise_memory='regenerate'"),
     ],
 )
 def test_refused_parameters(params, message, data):
@@ -636,6 +637,7 @@ def test_refused_parameters(params, message, data):
     [
         ("module__hidden_width", "hidden_width"),
         ("criterion", "clipping"),
+        ("optimizer__lr", "use lr"),
         ("iterator_train__batch_size", "sampling"),
         ("warm_start", "checkpoint"),
         ("max_epochs", "epochs"),
@@ -704,6 +706,7 @@ def test_clone_and_grid_search_reach_the_optimizer(data):
     search.fit(*data)
     assert set(search.best_params_) == {"lr", "optimizer__momentum"}
     assert search.best_estimator_.privacy_report_.epsilon == 1.0
+    assert search.best_estimator_.privacy_report_.verify()
 
 
 def test_callbacks_that_need_no_records_work(data):
@@ -713,6 +716,23 @@ def test_callbacks_that_need_no_records_work(data):
     moves = torch.stack(callback.seen).diff(dim=0).norm(dim=1)
     # The rate falls by the factor of the double-underscore parameter after the first epoch.
     assert moves[4:8].max() < 1e-4 * moves[:4].min()
+
+
+def test_checkpoints_of_skorch_work_without_monitor(data, tmp_path):
+    callback = Checkpoint(monitor=None, dirname=tmp_path, f_criterion=None, f_pickle="net.pkl")
+    clf = quick(callbacks=[callback], optimizer__momentum=0.5).fit(*data)
+    saved = torch.load(tmp_path / "params.pt", weights_only=True)
+    torch.testing.assert_close(saved, clf.module_.state_dict(), rtol=0, atol=0)
+    # What was pickled in the middle of the training is not a fitted estimator.
+    with open(tmp_path / "net.pkl", "rb") as file, pytest.raises(NotFittedError):
+        pickle.load(file).predict(data[0])
+
+
+def test_representations(data):
+    clf = quick(optimizer__momentum=0.5).fit(*data)
+    assert "optimizer__momentum=0.5" in repr(clf)
+    assert "KANClassifierDP" in clf._repr_html_()
+    assert clf.privacy_report_.public_inputs["optimizer_params"] == {"momentum": "0.5"}
 
 
 def test_pandas_names(data):
