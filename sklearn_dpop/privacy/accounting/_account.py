@@ -95,7 +95,8 @@ def account(
         Neighbouring relation: the gradients of one record are replaced by zeros; the record is
         added or removed; it is replaced by another.  See the notes.
     method : {"auto", "deterministic", "monte_carlo"}, default="auto"
-        Use the smaller of all bounds that apply, or those of one kind only.
+        Use the smaller of all bounds that apply, only those without draws, or draw in any
+        case (the others still count where they are smaller).
     n_draws : int, default=None
         Draws of a Monte Carlo bound; None chooses.
     verbose : bool, default=False
@@ -138,7 +139,7 @@ def account(
     plain = CorrelatedNoiseCertificate(strategy, schedule, sigma, math.inf, delta, adjacency)
     if method != "monte_carlo":
         plain = replace(plain, epsilon=plain.epsilon_at(delta))
-    if not _needs_monte_carlo(accountant, method):
+    if not _needs_monte_carlo(accountant, method) or plain.epsilon == 0.0:
         return plain
     limit = min(plain.epsilon, 100.0)
     search = _Search(accountant, n_draws)
@@ -450,7 +451,7 @@ def _deterministic_multiplier(
         while excess(low) <= 0.0:
             low, high = low - 0.5, low
         sigma = math.exp(float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14)))
-        while excess(math.log(sigma)) > 0.0:
+        while float(bound.deltas(sigma, where)[0]) > delta:
             sigma *= 1.0 + 1e-12
         best = min(best, sigma)
     return best

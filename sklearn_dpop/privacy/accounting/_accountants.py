@@ -24,6 +24,7 @@ from sklearn_dpop.privacy.accounting._energy_law import EnergyLaw, energy_law
 from sklearn_dpop.privacy.accounting._min_separated import min_separated_summand
 from sklearn_dpop.privacy.accounting._monte_carlo import Float, Summand, stream_key
 from sklearn_dpop.privacy.accounting._poisson import (
+    check_bandwidth,
     correlated_poisson_delta,
     cyclic_poisson_delta,
     operator_norm_bound,
@@ -55,6 +56,8 @@ __all__ = [
 # The law of the energy takes a second per 100 steps beyond this.
 _MOST_ENERGY_STEPS = 1000
 _LARGEST_CORRELATION = 0.999
+# Beyond this correlation there are too many states to follow.
+_MOST_FOLLOWED = 0.95
 # Orders of Rényi moments: higher ones are affordable for bands of one bin only.
 _LARGEST_ORDER = 24
 
@@ -399,7 +402,9 @@ class Poisson(_Drawn):
     def directions(self) -> tuple[str, ...]:
         """Both, for noise correlated by one buffer with a positive share."""
         terms = self._geometric
-        return ("remove", "add") if terms is not None and 0.0 < terms[1] < 1.0 else ()
+        if terms is None or self.schedule.rate == 1.0:
+            return ()
+        return ("remove", "add") if 0.0 < terms[1] <= _MOST_FOLLOWED else ()
 
     def summand(self, direction: str, sigma: float, epsilon: float) -> Summand:
         """Return the draws of one direction."""
@@ -419,14 +424,7 @@ class CyclicPoisson(Cyclic):
     """Groups that take turns, for a banded C."""
 
     def _check(self) -> None:
-        cyclic_poisson_delta(
-            self.strategy,
-            1.0,
-            self.schedule.min_separation,
-            self.schedule.participation_probability,
-            self.schedule.n_steps,
-            [],
-        )
+        check_bandwidth(self.strategy, self.schedule.min_separation, self.schedule.n_steps)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:

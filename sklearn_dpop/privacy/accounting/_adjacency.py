@@ -63,7 +63,7 @@ class Conversion:
 
     def inner_delta(self, delta: float, epsilon: float) -> float:
         """Return the zero-out delta that `delta` at `epsilon` allows."""
-        return delta / self.outer_delta(1.0, epsilon)
+        return delta / self.outer_delta(1.0, epsilon) * (1.0 - 1e-15 * self.group)
 
     @property
     def theorem(self) -> tuple[str, ...]:

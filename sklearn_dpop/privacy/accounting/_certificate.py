@@ -25,6 +25,7 @@ __all__ = ["CorrelatedNoiseCertificate"]
 _GRID = 2.0 ** (np.arange(-12, 9) / 4.0)
 _AIM = 12
 _PILOT_DRAWS = 1 << 17
+_LARGEST_EPSILON = 1e6
 # A change of streams, summands or proposals makes saved profiles useless.
 CODE_VERSION = 1
 
@@ -117,6 +118,7 @@ class CorrelatedNoiseCertificate:
         if not epsilon >= 0.0:
             raise ValueError(f"epsilon={epsilon!r} must be a nonnegative number.")
         accountant, conversion = self._accounting
+        epsilon = min(epsilon, _LARGEST_EPSILON)  # delta does not increase with epsilon
         inner = conversion.inner_epsilon(epsilon)
         at = np.array([inner])
         found = float(accountant.deltas(self.noise_multiplier, at, slow=self.n_draws == 0)[0])
@@ -262,14 +264,24 @@ class CorrelatedNoiseCertificate:
         """How delta was bounded: "deterministic" or "monte carlo"."""
         return "monte carlo" if self.n_draws else "deterministic"
 
+    @cached_property
+    def _is_drawn(self) -> bool:
+        """Whether the stated pair rests on the Monte Carlo bound."""
+        if not self.n_draws:
+            return False
+        accountant, conversion = self._accounting
+        inner = conversion.inner_epsilon(min(self.epsilon, _LARGEST_EPSILON))
+        plain = float(accountant.deltas(self.noise_multiplier, np.array([inner]))[0])
+        return self.monte_carlo_delta(inner) + self.failure_probability < plain
+
     @property
     def theorem(self) -> str:
         """Where the guarantee is proven."""
         accountant, conversion = self._accounting
-        if self.n_draws:
+        if self._is_drawn:
             parts = [accountant.pair, "Markov's inequality for the Monte Carlo bound"]
         else:
-            at = np.array([conversion.inner_epsilon(min(self.epsilon, 1e6))])
+            at = np.array([conversion.inner_epsilon(min(self.epsilon, _LARGEST_EPSILON))])
             best = min(
                 accountant.bounds + accountant.slow_bounds,
                 key=lambda bound: float(bound.deltas(self.noise_multiplier, at)[0]),
@@ -298,7 +310,7 @@ class CorrelatedNoiseCertificate:
         """Terms of the stated delta."""
         certified = self.delta_at(self.epsilon)
         failure = 0.0
-        if self.n_draws:
+        if self._is_drawn:
             conversion = self._accounting[1]
             failure = conversion.outer_delta(self.failure_probability, self.epsilon)
             failure = min(failure, certified)

@@ -67,12 +67,15 @@ class EnergyLaw:
         Probability of the energy `largest`, which is above all that can happen.
     largest : float
         See `beyond`.
+    idle : float
+        Probability that the record never takes part, part of the mass at energy 0.
     """
 
     energies: Float
     masses: Float
     beyond: float
     largest: float
+    idle: float
 
     def delta(
         self, noise_multiplier: float, epsilons: ArrayLike, *, sensitivity_factor: float = 1.0
@@ -94,8 +97,11 @@ class EnergyLaw:
             Rounded up.
         """
         scale = (sensitivity_factor / noise_multiplier) ** 2
-        v = scale * np.append(self.energies[1:], self.largest)
-        masses = np.append(self.masses[1:], self.beyond)  # the profile is 0 at energy 0
+        v = scale * np.append(self.energies, self.largest)
+        masses = np.append(self.masses, self.beyond)
+        # Without participation nothing differs.  The rest of the mass at energy 0 was moved there
+        # from above and has to meet the same convex function as all other mass.
+        masses[0] = max(masses[0] - self.idle, 0.0)
         mean = float(masses @ v)
         deltas = [_smallest_expectation(v, masses, mean, float(eps)) for eps in np.ravel(epsilons)]
         return np.minimum(np.array(deltas) * _ROUND_UP, 1.0)
@@ -165,7 +171,14 @@ def _follow(
         mass[tiny] = 0.0
     # A path leaves the grid from below its top, and then gains at most this.
     gain = n_steps * float(growth.max()) * _geometric(correlation, n_steps)
-    return EnergyLaw(np.linspace(0.0, top, n_energies), mass.sum(axis=0), beyond, top + gain)
+    idle = math.exp(n_steps * math.log1p(-rate)) if rate < 1.0 else 0.0
+    return EnergyLaw(
+        energies=np.linspace(0.0, top, n_energies),
+        masses=mass.sum(axis=0),
+        beyond=beyond,
+        largest=top + gain,
+        idle=idle * (1.0 - 1e-12 * n_steps),
+    )
 
 
 def _states(correlation: float) -> Float:
@@ -210,7 +223,8 @@ def _geometric(correlation: float, n: int) -> float:
 
 def _smallest_expectation(v: Float, masses: Float, mean: float, epsilon: float) -> float:
     """Return the expectation of the better one of two convex functions above the profile."""
-    profile = np.exp(log_gaussian_delta(np.sqrt(v), epsilon))
+    positive = np.maximum(v, 1e-300)
+    profile = np.where(v > 0.0, np.exp(log_gaussian_delta(np.sqrt(positive), epsilon)), 0.0)
     inflection = 2.0 * (math.sqrt(1.0 + epsilon**2) - 1.0)
     expectations = []
     for touch in {max(inflection, 1e-12), max(inflection, mean, 1e-12)}:
@@ -219,6 +233,6 @@ def _smallest_expectation(v: Float, masses: Float, mean: float, epsilon: float) 
         distance = epsilon / root - 0.5 * root
         slope = math.exp(-0.5 * distance**2) / (2.0 * root * math.sqrt(2.0 * math.pi))
         tangent = value + slope * (v - touch)
-        convex = np.where(v < inflection, np.maximum(profile, tangent), tangent)
+        convex = np.where(v < inflection, np.maximum(profile, tangent), np.maximum(tangent, 0.0))
         expectations.append(float(masses @ convex))
     return min(expectations)

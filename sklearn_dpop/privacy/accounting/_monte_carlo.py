@@ -288,7 +288,10 @@ def certify(
 
 def _bounds(summand: Summand, epsilons: Float) -> Float:
     """Return the suprema; one that underflows counts as a small number."""
-    return np.array([max(summand.bound(float(epsilon)), 1e-280) for epsilon in epsilons])
+    found = np.array([summand.bound(float(epsilon)) for epsilon in epsilons])
+    if not np.isfinite(found).all():
+        raise ValueError(f"{summand!r} has no finite bound: {found!r}")
+    return np.asarray(np.maximum(found, 1e-280))
 
 
 def _block_sums(

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.factorization._strategy import ToeplitzStrategy
+from sklearn_dpop.privacy._gaussian import log_gaussian_delta
 
 __all__ = [
     "correlated_poisson_delta",
@@ -42,6 +43,8 @@ _ROUND_UP = 1.0 + 1e-6
 # Loss grid: points per standard deviation of the loss of one step, and its finest spacing.
 _POINTS = 32
 _FINEST = 1e-7
+# Below this multiplier the losses of a step reach hundreds.
+_SMALLEST_MULTIPLIER = 0.1
 
 
 def poisson_delta(
@@ -88,6 +91,10 @@ def poisson_delta(
     values = np.asarray(epsilons, dtype=float)
     if values.ndim != 1 or not np.all(values >= 0.0):
         raise ValueError(f"epsilons={epsilons!r} must be nonnegative numbers in one dimension.")
+    if noise_multiplier < _SMALLEST_MULTIPLIER:
+        # Amplification does not matter, and losses this large need no grid: T participations.
+        shift = math.sqrt(n_steps) / noise_multiplier
+        return np.asarray(np.exp(log_gaussian_delta(shift, values))) * _ROUND_UP
     pld = _privacy_loss().from_gaussian_mechanism(
         noise_multiplier,
         value_discretization_interval=_spacing(noise_multiplier, rate),
@@ -207,14 +214,35 @@ def cyclic_poisson_delta(
     _check(noise_multiplier, n_steps)
     if not (isinstance(separation, (int, np.integer)) and separation >= 1):
         raise ValueError(f"separation={separation!r} must be an integer of at least 1.")
+    largest = check_bandwidth(strategy, separation, n_steps)
+    rounds = -(-n_steps // int(separation))
+    return poisson_delta(noise_multiplier / largest, rate, rounds, epsilons)
+
+
+def check_bandwidth(strategy: Strategy, separation: int, n_steps: int) -> float:
+    """Refuse a C whose columns are longer than the separation; return its largest column norm.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        C.
+    separation : int
+        Smallest distance of two participations.
+    n_steps : int
+        T.
+
+    Raises
+    ------
+    ValueError
+        If C is not banded.
+    """
     bandwidth, largest = _bandwidth_and_largest_column(strategy, n_steps)
     if bandwidth > separation:
         raise ValueError(
             f"strategy={strategy!r} has bandwidth {bandwidth} with n_steps={n_steps}; cyclic "
             f"Poisson sampling needs at most separation={separation}."
         )
-    rounds = -(-n_steps // int(separation))
-    return poisson_delta(noise_multiplier / largest, rate, rounds, epsilons)
+    return largest
 
 
 @lru_cache(maxsize=16)
@@ -285,7 +313,7 @@ def _collatz_bound(c: Float) -> float:
     operator = LinearOperator((n, n), matvec=gram, dtype=float)
     try:
         _, vectors = eigsh(operator, 1, v0=np.ones(n), tol=1e-4, maxiter=100)
-    except ArpackNoConvergence:
+    except ArpackError:
         return math.inf
     v = np.abs(vectors[:, 0])
     v = np.maximum(v / v.max(), 1e-3)

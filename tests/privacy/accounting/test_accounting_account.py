@@ -536,3 +536,44 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld.privacy_loss_distribution", None)
     with pytest.raises(ImportError, match=r'pip install "sklearn-dpop\[accounting\]"'):
         account(Identity(), POISSON, 2.0)
+
+
+# --- edges -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kappa", [0.01, 0.1, 0.3])
+def test_strong_correlation_does_not_hide_rare_participations(kappa):
+    """At tiny noise a participation is visible: delta(0) is the probability of one, 0.6325."""
+    schedule = Schedule(500, 1, 1, "without_replacement")
+    made = account(LambdaCGD(0.999), schedule, kappa, delta=1e-3, method="deterministic")
+    assert made.delta_at(0.0) >= 0.999 * (1 - (1 - 1 / 500) ** 500)
+
+
+@pytest.mark.parametrize("sampling", ["balls_in_bins", "without_replacement", "poisson"])
+def test_extreme_noise_is_accounted_for(sampling):
+    if sampling == "poisson":
+        pytest.importorskip("dp_accounting")
+    schedule = Schedule(60, 10, 2, sampling)
+    assert account(LambdaCGD(0.5), schedule, 1e9).epsilon == 0.0
+    tiny = account(LambdaCGD(0.5), schedule, 1e-3, method="deterministic")
+    assert tiny.epsilon > 100
+    assert 0.0 <= tiny.delta_at(math.inf) <= 1.0
+    assert not any(math.isnan(x) for x in tiny.contributions["delta"].values())
+
+
+def test_full_batches_under_poisson_are_the_gaussian_mechanism():
+    pytest.importorskip("dp_accounting")
+    made = account(LambdaCGD(0.5), Schedule(50, 50, 3, "poisson"), 5.0)
+    cyclic = account(LambdaCGD(0.5), Schedule(50, 50, 3, "cyclic"), 5.0)
+    assert made.method == "deterministic"
+    assert made.epsilon >= cyclic.epsilon * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("schedule", [Schedule(200, 10, 2, "cyclic"), Schedule(200, 10, 2)])
+def test_the_certified_delta_is_never_above_the_target(schedule, adjacency):
+    for epsilon, delta in ((1.0, 1e-12), (0.3, 1e-4), (5.0, 1e-7)):
+        made = calibrate_noise_multiplier(
+            epsilon, delta, Identity(), schedule, adjacency=adjacency
+        )
+        assert made.certificate.delta_at(epsilon) <= delta
