@@ -756,14 +756,37 @@ def test_text_labels_and_several_classes(data):
     )
 
 
-def test_physical_batches_and_memory_change_rounding_only(data):
-    # 60 records: in one piece with stored features, in pieces of 7 with features made anew.
+def test_the_way_of_computing_changes_rounding_only(data):
+    # 60 records: plain SGD on the weights themselves; in pieces of 7 with features made anew;
+    # through the gradients that callbacks see.
     fits = [
-        quick(random_state=0, physical_batch_size=size, feature_memory=memory).fit(*data)
-        for size, memory in ((None, 2**28), (7, 0))
+        quick(random_state=0, lr=0.3, projection_radius=5.0, **params).fit(*data)
+        for params in (
+            {},
+            {"physical_batch_size": 7, "feature_memory": 0},
+            {"callbacks": [Trajectory()]},
+        )
     ]
-    a, b = (torch.cat([p.flatten() for p in clf.module_.parameters()]) for clf in fits)
+    a, b, c = (torch.cat([p.flatten() for p in clf.module_.parameters()]) for clf in fits)
     torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    torch.testing.assert_close(a, c, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("noise_source", ["secure", "fast"])
+def test_cuda_gives_the_network_of_the_cpu(noise_source, data):
+    # All randomness is drawn on the CPU, so that only rounding differs.
+    fits = [
+        quick(random_state=0, lr=0.3, noise_source=noise_source, device=device).fit(*data)
+        for device in ("cpu", "cuda")
+    ]
+    assert next(fits[1].module_.parameters()).device.type == "cuda"
+    a, b = (clf.decision_function(data[0]) for clf in fits)
+    np.testing.assert_allclose(a, b, atol=1e-3)
+    again = pickle.loads(pickle.dumps(fits[1]))
+    assert next(again.module_.parameters()).device.type == "cpu"
+    np.testing.assert_allclose(again.decision_function(data[0]), b, atol=1e-3)
 
 
 def test_parameters_can_be_saved_and_loaded(data, tmp_path):
