@@ -44,7 +44,7 @@ def by_strategy(key, digits):
             found.items(), key=lambda item: list(NAMES.values()).index(item[0][0])
         )
     ]
-    text = table(["strategy", "sampling", *(f"epsilon = {e:g}" for e in epsilons)], body)
+    text = table(["strategy", "sampling", *(f"ε={e:g}" for e in epsilons)], body)
     return text + "\n\n\\* Monte Carlo bound; the others are deterministic."
 
 
@@ -62,7 +62,7 @@ def gamma_table():
                 f"{cell['gamma']:.2f} ({cell['rmse'] / cell['dp_sgd']:.2f})" if cell else ""
             )
         rows.append(row)
-    return table(["bandwidth", *(f"epsilon = {e:g}" for e in epsilons)], rows)
+    return table(["bandwidth", *(f"ε={e:g}" for e in epsilons)], rows)
 
 
 def picture():
