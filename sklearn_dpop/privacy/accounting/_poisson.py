@@ -92,9 +92,11 @@ def poisson_delta(
     if values.ndim != 1 or not np.all(values >= 0.0):
         raise ValueError(f"epsilons={epsilons!r} must be nonnegative numbers in one dimension.")
     if noise_multiplier < _SMALLEST_MULTIPLIER:
-        # Amplification does not matter, and losses this large need no grid: T participations.
+        # Losses this large need no grid: with any participation at all, as if with T of them.
         shift = math.sqrt(n_steps) / noise_multiplier
-        return np.asarray(np.exp(log_gaussian_delta(shift, values))) * _ROUND_UP
+        any_step = -math.expm1(n_steps * math.log1p(-rate)) if rate < 1.0 else 1.0
+        largest = any_step * np.exp(log_gaussian_delta(shift, values)) * _ROUND_UP
+        return np.minimum(np.asarray(largest), 1.0)
     pld = _privacy_loss().from_gaussian_mechanism(
         noise_multiplier,
         value_discretization_interval=_spacing(noise_multiplier, rate),
