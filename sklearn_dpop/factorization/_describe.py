@@ -13,7 +13,7 @@ from ._explicit import BFR, BIFR, BISR, BSR, Identity, InverseLinear, LambdaCGD
 from ._optimized import BLT, BandInvMF, BandMF
 from ._strategy import Strategy
 
-_FAMILIES: dict[str, type[Any]] = {
+FAMILIES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         Identity,
@@ -56,9 +56,9 @@ def strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
     {'family': 'LambdaCGD', 'lambda_': 0.5}
     """
     name = type(strategy).__name__
-    if _FAMILIES.get(name) is not type(strategy):
+    if FAMILIES.get(name) is not type(strategy):
         raise ValueError(
-            f"strategy={strategy!r} must be one of {', '.join(_FAMILIES)}; for a matrix of your "
+            f"strategy={strategy!r} must be one of {', '.join(FAMILIES)}; for a matrix of your "
             f"own use Dense."
         )
     if isinstance(strategy, Dense):
@@ -98,9 +98,9 @@ def strategy_from_dict(data: Mapping[str, Any]) -> Strategy:
     """
     parameters = dict(data)
     name = parameters.pop("family", None)
-    if not isinstance(name, str) or name not in _FAMILIES:
-        raise ValueError(f"family={name!r} must be one of {', '.join(_FAMILIES)}.")
-    cls = _FAMILIES[name]
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"family={name!r} must be one of {', '.join(FAMILIES)}.")
+    cls = FAMILIES[name]
     try:
         made: Strategy = cls(**parameters)
     except TypeError as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sklearn_dpop._inputs import declared_classes, speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
 from sklearn_dpop.privacy._certificate import CALIBRATIONS
@@ -252,7 +251,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             For invalid parameters or data, and when no theorem certifies the requested
             guarantee; always before any noise is drawn.
         """
-        with _speechless():
+        with speechless():
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
             )
@@ -331,7 +330,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
                     "with classes=)"
                 )
         else:
-            classes = _declared(self.classes)
+            classes = declared_classes(self.classes)
         position = {label: code for code, label in enumerate(classes.tolist())}
         present, inverse = np.unique(y, return_inverse=True)
         if not all(label in position for label in present.tolist()):
@@ -435,7 +434,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             One score per class; for two classes, that of ``classes_[1]``.
         """
         check_is_fitted(self)
-        with _speechless():
+        with speechless():
             X = validate_data(
                 self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
             )
@@ -486,20 +485,6 @@ _ASSUMPTIONS = (
 )
 
 
-@contextmanager
-def _speechless() -> Iterator[None]:
-    """Keep cell values out of the errors about cells that are not numbers."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        if "could not convert" in text:
-            raise ValueError("X contains values that are not numbers") from None
-        if text.startswith("Complex data not supported"):
-            raise ValueError("Complex data not supported") from None
-        raise
-
-
 def _canonical(X: Any) -> Any:
     """Return a sparse X with sorted, distinct, checked indices; anything else unchanged.
 
@@ -514,19 +499,3 @@ def _canonical(X: Any) -> Any:
         view = view.copy()
         view.sum_duplicates()
     return view
-
-
-def _declared(classes: ArrayLike) -> NDArray[Any]:
-    """Return the declared labels, sorted, after checking them."""
-    labels = np.asarray(classes)
-    if labels.ndim != 1:
-        raise ValueError(f"classes={classes!r}: must be a flat list of labels")
-    try:
-        unique = np.unique(labels)
-    except TypeError:
-        raise ValueError(f"classes={classes!r}: must be all text or all numbers") from None
-    if len(unique) < 2 or len(unique) != len(labels):
-        raise ValueError(f"classes={classes!r}: must list at least 2 labels, each once")
-    if any(label != label for label in unique.tolist()):
-        raise ValueError(f"classes={classes!r}: must not contain NaN")
-    return unique

@@ -23,9 +23,9 @@ from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-fo
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from sklearn_dpop._inputs import speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import NoiseState, Strategy
-from sklearn_dpop.linear_model._objective_perturbation import _speechless
 from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
 from sklearn_dpop.privacy.accounting import Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
@@ -511,7 +511,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 else "there is nothing it could be passed on to"
             )
             raise TypeError(f"fit got {name!r}: refused, because {reason}")
-        with _speechless():
+        with speechless():
             X, y = validate_data(self, X, y, dtype=np.float32, order="C")
         classes, codes = encode_labels(y, self.classes)
         n_outputs = 1 if len(classes) == 2 else len(classes)
@@ -895,7 +895,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             One logit per class; for two classes, that of ``classes_[1]``.
         """
         check_is_fitted(self)
-        with _speechless():
+        with speechless():
             X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
         widest = max(layer.n_features for layer in self.module_.spline_layers)
         rows = max(1, _CELLS // widest)

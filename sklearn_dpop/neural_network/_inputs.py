@@ -19,7 +19,7 @@ from skorch.callbacks import (  # type: ignore[import-untyped, import-not-found,
     ProgressBar,
 )
 
-from sklearn_dpop.linear_model._objective_perturbation import _declared
+from sklearn_dpop._inputs import declared_classes
 
 __all__ = [
     "PREFIXES",
@@ -88,7 +88,7 @@ def encode_labels(
                 "classes=)"
             )
         return classes, codes.astype(np.intp)
-    classes = _declared(declared)
+    classes = declared_classes(declared)
     position = {label: code for code, label in enumerate(classes.tolist())}
     present, inverse = np.unique(y, return_inverse=True)
     if not all(label in position for label in present.tolist()):

@@ -31,6 +31,7 @@ from sklearn_dpop.privacy._objective_perturbation import (
     tau_star,
     threshold_7,
 )
+from sklearn_dpop.privacy._profile import smallest_epsilon
 from sklearn_dpop.privacy._utility import (
     e_opt,
     empirical_risk_bound,
@@ -247,20 +248,8 @@ class ObjectivePerturbationCertificate:
         delta = float(delta)
         if not 0.0 < delta < 1.0:
             raise ValueError(f"delta={delta!r}: must be inside (0, 1)")
-        if self.delta_at(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, max(self.epsilon, 1e-3) if math.isfinite(self.epsilon) else 1.0
-        while self.delta_at(high) > delta:
-            low, high = high, 2.0 * high
-            if high > 1e5:
-                return math.inf
-        while high - low > 1e-10 * high:
-            middle = 0.5 * (low + high)
-            if self.delta_at(middle) <= delta:
-                high = middle
-            else:
-                low = middle
-        return high
+        start = max(self.epsilon, 1e-3) if math.isfinite(self.epsilon) else 1.0
+        return smallest_epsilon(self.delta_at, delta, start=start, largest=1e5, tolerance=1e-10)
 
     # --- the explanation ---------------------------------------------------------------------
 

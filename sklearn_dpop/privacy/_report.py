@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_
 import numpy as np
 
 from sklearn_dpop.factorization import Dense
-from sklearn_dpop.factorization._describe import _FAMILIES
+from sklearn_dpop.factorization._describe import FAMILIES
 from sklearn_dpop.privacy._certificate import ObjectivePerturbationCertificate
 from sklearn_dpop.privacy._loss_constants import LossConstants, softplus_constants
 from sklearn_dpop.privacy._objective_perturbation import PerturbedGradientDescent
@@ -121,7 +121,7 @@ def _objective_perturbation() -> _Mechanism:
 def _correlated_noise() -> _Mechanism:
     families = {
         name: {"matrix": tuple[tuple[float, ...], ...]} if cls is Dense else _field_types(cls)
-        for name, cls in _FAMILIES.items()
+        for name, cls in FAMILIES.items()
     }
     return _Mechanism(
         title="clipped gradient steps with correlated noise",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from test_report import Checker
+from test_verify import alterations, altered, dotted
 
 from sklearn_dpop.factorization import (
     BIFR,
@@ -233,16 +234,8 @@ def nodes(value, path=()):
 
 def read_altered(data, path, value):
     """Return the report with one altered node, or None, and the message of a ValueError."""
-    data = copy.deepcopy(data)
-    target = data
-    for key in path[:-1]:
-        target = target[key]
-    if value is ...:
-        del target[path[-1]]
-    else:
-        target[path[-1]] = value
     try:
-        return PrivacyReport.from_json(json.dumps(data)), ""
+        return PrivacyReport.from_json(altered(data, path, value)), ""
     except ValueError as error:
         return None, str(error)
 
@@ -280,27 +273,6 @@ FREE = (
 )
 # They may be left out: the certificate has them.
 MAY_LACK = ("n_samples", "batch_size", "epochs", "expected_batch_size")
-
-
-def dotted(path):
-    return ".".join(f"[{key}]" if isinstance(key, int) else key for key in path)
-
-
-def alterations(value):
-    """Yield other values of a leaf; Ellipsis stands for its removal."""
-    if isinstance(value, bool):
-        yield not value
-    elif isinstance(value, int):
-        yield max(value + 1, round(1.01 * value))
-        yield min(value - 1, round(0.9 * value))
-    elif isinstance(value, float):
-        yield from (1.01 * value, 0.9 * value) if value else (1e-3,)
-    elif isinstance(value, str):
-        yield value + "x"
-        yield ""
-    else:
-        yield 1.0
-    yield ...
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -169,9 +169,7 @@ def account(
     certified = made.epsilon_at(delta)
     if certified >= plain.epsilon and method == "auto":
         return plain
-    made = replace(made, epsilon=certified)
-    made.run(cache=default_cache())
-    return made
+    return made.restated(certified)
 
 
 def calibrate_noise_multiplier(

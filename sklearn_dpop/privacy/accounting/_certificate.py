@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from sklearn_dpop.factorization import PrefixSum, Strategy, amplified_rmse
 from sklearn_dpop.factorization._describe import strategy_from_dict, strategy_to_dict
+from sklearn_dpop.privacy._profile import smallest_epsilon
 from sklearn_dpop.privacy.accounting._accountants import Accountant
 from sklearn_dpop.privacy.accounting._adjacency import Conversion, accountant_for
 from sklearn_dpop.privacy.accounting._cache import Cache
@@ -142,20 +143,8 @@ class CorrelatedNoiseCertificate:
         delta = float(delta)
         if not 0.0 < delta < 1.0:
             raise ValueError(f"delta={delta!r} must be in (0, 1).")
-        if self.delta_at(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, self.epsilon if 0.0 < self.epsilon < math.inf else 1.0
-        while self.delta_at(high) > delta:
-            low, high = high, 2.0 * high
-            if high > 1e6:
-                return math.inf
-        while high - low > 1e-12 * high:
-            middle = 0.5 * (low + high)
-            if self.delta_at(middle) <= delta:
-                high = middle
-            else:
-                low = middle
-        return high
+        start = self.epsilon if 0.0 < self.epsilon < math.inf else 1.0
+        return smallest_epsilon(self.delta_at, delta, start=start, largest=1e6, tolerance=1e-12)
 
     def monte_carlo_delta(self, epsilon: float) -> float:
         r"""Return the Monte Carlo bound at a zero-out epsilon, without the failure probability.
@@ -201,6 +190,19 @@ class CorrelatedNoiseCertificate:
             if cache is not None:
                 cache.save(inputs, saved)
         self.__dict__["_profile"] = (np.array(saved["epsilons"]), np.array(saved["upper"]))
+
+    def restated(self, epsilon: float) -> CorrelatedNoiseCertificate:
+        """Return the certificate that states `epsilon` instead; what was drawn is kept.
+
+        Parameters
+        ----------
+        epsilon : float
+            The draws do not depend on it.
+        """
+        made = replace(self, epsilon=epsilon)
+        if "_profile" in self.__dict__:
+            made.__dict__["_profile"] = self._profile
+        return made
 
     def _monte_carlo_profile(
         self, *, cache: Cache | None, progress: str | None
