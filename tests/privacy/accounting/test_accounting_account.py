@@ -32,7 +32,7 @@ from sklearn_dpop.privacy import (
     gaussian_delta,
     gaussian_noise_multiplier,
 )
-from sklearn_dpop.privacy.accounting import _account
+from sklearn_dpop.privacy.accounting import _account, _certificate
 from sklearn_dpop.privacy.accounting._accountants import BallsInBins
 
 CYCLIC = Schedule(5000, 125, 10, "cyclic")
@@ -285,6 +285,18 @@ def test_account_inverts_calibrate():
     assert made.epsilon < plain.epsilon
     kappa = calibrate_noise_multiplier(made.epsilon, 1e-5, LambdaCGD(0.8), schedule)
     assert kappa == pytest.approx(5.0, rel=0.02)
+
+
+def test_account_draws_once_for_each_direction(monkeypatch):
+    """Without a cache too: what is stated does not change what was drawn."""
+    drawn = []
+    module = "sklearn_dpop.privacy.accounting._certificate.certify"
+    real = _certificate.certify
+    monkeypatch.setattr(module, lambda *a, **k: drawn.append(a) or real(*a, **k))
+    made = account(LambdaCGD(0.8), Schedule(800, 100, 4), 5.0, n_draws=1 << 16)
+    assert made.method == "monte carlo"
+    assert made.delta_at(made.epsilon) <= 1e-5
+    assert len(drawn) == 2
 
 
 def test_estimates_are_close_to_the_certified_multipliers(certified):
