@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import math
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from randomgen import ChaCha
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -25,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from sklearn_dpop._inputs import speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
-from sklearn_dpop.factorization import NoiseState, Strategy
+from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
 from sklearn_dpop.privacy.accounting import Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
@@ -33,7 +35,6 @@ from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
 from sklearn_dpop.release._noise import noise_generator
 
 from ._checkpoint import data_tag, load_checkpoint, remove_checkpoint, save_checkpoint
-from ._clipped import FeatureStore, per_record
 from ._inputs import (
     PREFIXES,
     bounds_of,
@@ -45,10 +46,10 @@ from ._inputs import (
 from ._inspect import feature_importances, plot_edges
 from ._kan import ACTIVATIONS, KAN
 from ._no_guarantee import NoGuarantee
-from ._noise import NOISE_SOURCES, WeightNoise, check_regenerates
+from ._noise import NOISE_SOURCES, check_regenerates
 from ._plan import Plan, make_plan
 from ._risk import correlation, gradient_bound, risk_terms
-from ._step import PrivateStep
+from ._training import KEYS, Training, mean_loss_and_accuracy
 
 __all__ = ["KANClassifierDP"]
 
@@ -69,6 +70,8 @@ _HOW_ONLY = (
 )
 # Splines evaluated at once in prediction.
 _CELLS = 2**24
+# Seconds between checkpoints within an epoch.
+_SAVE_EVERY = 30.0
 
 _ASSUMPTIONS = (
     "the number of records, their number of features, all parameters and all labels listed "
@@ -91,6 +94,18 @@ def _refused(name: str, reason: str) -> Any:
 
 
 _OUTSIDE = "it would train outside the schedule that the guarantee is for; use fit"
+
+
+@dataclass
+class _Run:
+    """A training that goes on, and what is to be said of it."""
+
+    training: Training
+    plan: Plan
+    public: Mapping[str, Any]
+    classes: NDArray[Any]
+    source: str
+    configuration: str
 
 
 class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
@@ -166,16 +181,17 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     feature_memory : int, default=2**28
         Bytes that the splines of the records may take, to be computed once only.
     checkpoint : str or path, default=None
-        File to which the training is saved after every epoch.  If it exists, `fit` continues
-        the training saved there, with the same noise, if parameters and data are the same.  It
-        holds secrets; `fit` removes it at the end.
+        File to which the training is saved after every epoch, and every 30 seconds.  If it
+        exists, `fit` continues the training saved there, with the same noise, if parameters and
+        data are the same.  It holds secrets; `fit` removes it at the end.
     diagnostics : bool, default=False
         Keep training losses and shares of clipped records, **outside the guarantee**.
     optimizer : type, default=torch.optim.SGD
         Any torch optimizer, applied to the noisy gradients; ``optimizer__momentum=0.9`` and the
         like set its arguments.
     callbacks : list, default=None
-        skorch callbacks.  They get neither records nor losses; those that need them are refused.
+        skorch callbacks.  They get neither records nor losses; those that need them are refused,
+        unless they monitor public `validation_data`.
     train_split : None
         Must be None: records that are held out would be used without protection.
     device : str, default="auto"
@@ -203,9 +219,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     schedule_ : Schedule
         How records met steps.
     n_steps_ : int
-        Number of steps.
+        Number of planned steps.
     history_ : skorch History
-        Epoch, step and total epsilon: public numbers only.
+        Epoch, step, epsilon (all of it is spent by the first step) and, with public
+        `validation_data`, their loss and accuracy.
     diagnostics_ : list of dict
         With ``diagnostics=True``, private: loss and share of clipped records after every epoch.
     n_features_in_ : int
@@ -298,8 +315,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     history_: Any = None
     initialized_ = False
     virtual_params_: ClassVar[dict[str, Any]] = {}
+    # Of partial_fit; holds secrets.
+    _run: _Run | None = None
 
-    partial_fit = _refused("partial_fit", f"{_OUTSIDE} (and checkpoint= to continue)")
     fit_loop = _refused("fit_loop", _OUTSIDE)
     run_single_epoch = _refused("run_single_epoch", _OUTSIDE)
     train_step = _refused("train_step", _OUTSIDE)
@@ -453,8 +471,6 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 f"optimizer={self.optimizer!r}: must take one gradient a step; every evaluation "
                 f"of LBFGS would be one more release"
             )
-        for item in self.callbacks or ():
-            check_callback(item[1] if isinstance(item, list | tuple) else item)
         if self.checkpoint is not None and self.callbacks:
             raise ValueError("checkpoint: not with callbacks, whose state it does not save")
 
@@ -469,7 +485,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     # --- fit -----------------------------------------------------------------------------------
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> KANClassifierDP:
+    def fit(
+        self, X: Any, y: Any, *, validation_data: tuple[Any, Any] | None = None, **fit_params: Any
+    ) -> KANClassifierDP:
         """Release a private network trained on the records ``(X, y)``.
 
         Parameters
@@ -478,6 +496,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             Features, used in float32.
         y : array-like of shape (n_samples,)
             Labels.
+        validation_data : pair (X, y), default=None
+            **Public** records, which the guarantee does not protect.  Their mean loss and their
+            accuracy are recorded after every epoch, as ``valid_loss`` and ``valid_acc``, and
+            skorch callbacks may monitor them, for example to stop early: that is free, and the
+            whole epsilon is spent all the same.
         **fit_params
             None; `sample_weight` is refused, since it would change what one record can do.
 
@@ -494,26 +517,166 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         TypeError
             For `fit_params`.
         """
-        self._forget()
+        with self._whole():
+            self._forget()
+            _refuse(fit_params)
+            self._check_callbacks(validation_data is not None)
+            X, codes, classes = self._records(X, y, self.classes, first=True)
+            validation = self._public_records(X, validation_data, classes)
+            run = self._start(X, codes, classes, self.classes is not None, validation)
+            with _progress(run.training, bool(self.verbose)) as progress:
+                going = True
+                while going and not run.training.finished:
+                    going = self._run_epoch(run, progress, validation)
+            self._finish(run)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self, X: Any, y: Any, classes: ArrayLike | None = None, **fit_params: Any
+    ) -> KANClassifierDP:
+        """Train for the next one of the planned `epochs`.
+
+        The first call plans all of them, and their whole guarantee is spent from then on.  Every
+        call must get the same records.  After each the estimator can be used, and published: the
+        guarantee is for the weights after all steps together.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            All records, in the same order in every call.
+        y : array-like of shape (n_samples,)
+            Labels.
+        classes : array-like of shape (n_classes,), default=None
+            The labels, declared here where the parameter `classes` is None.
+        **fit_params
+            None, as in `fit`.
+
+        Returns
+        -------
+        KANClassifierDP
+
+        Raises
+        ------
+        ValueError
+            If all planned epochs are done; for other records or parameters than in the first
+            call; for a network that was pickled in the middle of its training; and as in `fit`.
+            A network that was fitted before stays as it is.
+        TypeError
+            For `fit_params`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_dpop import KANClassifierDP
+        >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+        >>> y = (X[:, 0] > 0).astype(int)
+        >>> clf = KANClassifierDP(
+        ...     epsilon=2.0, classes=[0, 1], feature_bounds=(-1, 1), sampling="cyclic",
+        ...     gamma=0.5, epochs=2, batch_size=50)
+        >>> for _ in range(2):
+        ...     _ = clf.partial_fit(X, y)
+        >>> len(clf.history_), clf.privacy_report_.epsilon
+        (2, 2.0)
+        >>> clf.partial_fit(X, y)
+        Traceback (most recent call last):
+        ...
+        ValueError: partial_fit: all of the epochs=2 are done; ...
+        """
+        _refuse(fit_params)
+        self._check_callbacks(False)
+        run = self._run
+        if self.initialized_ and run is None:
+            raise ValueError(self._why_ended())
+        if run is None:
+            with self._whole():
+                self._forget()
+                declared = classes if self.classes is None else self.classes
+                X, codes, labels = self._records(X, y, declared, first=True)
+                _check_same_classes(classes, labels)
+                run = self._start(X, codes, labels, declared is not None, None)
+        else:
+            X, codes, labels = self._records(X, y, self.classes_, first=False)
+            _check_same_classes(classes, labels)
+            if not run.training.is_of(X, codes):
+                raise ValueError(
+                    "partial_fit: other records than in the first call; the guarantee is for "
+                    "all epochs on the same records"
+                )
+            if run.configuration != repr(self._configuration(labels, X.shape, run.plan)):
+                raise ValueError(
+                    "partial_fit: other parameters than in the first call, which planned all "
+                    "epochs"
+                )
+        with self._whole(), _progress(run.training, bool(self.verbose)) as progress:
+            going = self._run_epoch(run, progress, None)
+            if run.training.finished or not going:
+                self._finish(run)
+            else:
+                self._release(run)
+                self._run = run
+        return self
+
+    def _why_ended(self) -> str:
+        done, planned = len(self.history_), self.schedule_.epochs
+        if done < planned:
+            return (
+                f"partial_fit: {done} of the epochs={planned} are done, but the keys of the noise "
+                f"are gone: a training that was stopped early has ended, and they are not "
+                f"pickled; checkpoint= keeps them in a file"
+            )
+        return (
+            f"partial_fit: all of the epochs={planned} are done; the guarantee is for no more.  "
+            f"fit starts a new training, which spends its whole budget again"
+        )
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Leave nothing behind if what is inside is interrupted."""
         try:
-            return self._fit(X, y, fit_params)
+            yield
         except BaseException:
             # The weights may lack the noise of the step that was interrupted.
             self._forget()
             raise
 
-    def _fit(self, X: Any, y: Any, fit_params: Mapping[str, Any]) -> KANClassifierDP:
-        if fit_params:
-            name = next(iter(fit_params))
-            reason = (
-                "it would change how much one record can move a step, which the noise covers"
-                if name == "sample_weight"
-                else "there is nothing it could be passed on to"
-            )
-            raise TypeError(f"fit got {name!r}: refused, because {reason}")
+    def _check_callbacks(self, public: bool) -> None:
+        for item in self.callbacks or ():
+            check_callback(item[1] if isinstance(item, list | tuple) else item, public)
+
+    def _records(
+        self, X: Any, y: Any, declared: ArrayLike | None, *, first: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[Any]]:
+        """Return features, codes of the labels, and all labels."""
         with speechless():
-            X, y = validate_data(self, X, y, dtype=np.float32, order="C")
-        classes, codes = encode_labels(y, self.classes)
+            X, y = validate_data(self, X, y, dtype=np.float32, order="C", reset=first)
+        labels, codes = encode_labels(y, declared)
+        return X, codes, labels
+
+    def _public_records(
+        self, X: NDArray[np.float32], given: Any, classes: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], Tensor] | None:
+        if given is None:
+            return None
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ValueError("validation_data: must be a pair (X, y) of public records")
+        features, codes, _ = self._records(given[0], given[1], classes, first=False)
+        if np.array_equal(features, X):
+            raise ValueError(
+                "validation_data: these are the private records; what is recorded of them would "
+                "be outside the guarantee"
+            )
+        return features, torch.from_numpy(codes)
+
+    def _start(
+        self,
+        X: NDArray[np.float32],
+        codes: NDArray[np.intp],
+        classes: NDArray[Any],
+        declared: bool,
+        validation: Any,
+    ) -> _Run:
+        """Plan all steps, draw the keys and the network."""
         n_outputs = 1 if len(classes) == 2 else len(classes)
         bounds = bounds_of(X) if self.feature_bounds is None else self.feature_bounds
         device = device_of(self.device)
@@ -539,45 +702,19 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         )
         if self.noise_memory == "regenerate" and plan.certificate is not None:
             check_regenerates(plan.strategy)
-        public = self._public_inputs(classes, plan)
-        self._warn(plan, public)
-        noise_source = self._train(X, codes, n_outputs, bounds, device, plan, classes)
-        self.labels_ = classes
-        self.schedule_ = plan.schedule
-        self.strategy_ = plan.strategy
-        self.noise_multiplier_ = plan.noise_multiplier
-        self.n_steps_ = plan.schedule.n_steps
-        self.privacy_report_ = self._report(plan, public, noise_source)
-        self.initialized_ = True
-        return self
+        public = self._public_inputs(classes, declared, plan)
+        public["n_validation"] = None if validation is None else len(validation[0])
+        self._warn(plan, public, len(X))
 
-    def _train(
-        self,
-        X: NDArray[np.float32],
-        codes: NDArray[np.intp],
-        n_outputs: int,
-        bounds: Any,
-        device: torch.device,
-        plan: Plan,
-        classes: NDArray[Any],
-    ) -> str:
-        """Train the network; return where the noise came from.
-
-        Keys, noise and records are local to this function, so that they end with it.
-        """
-        schedule = plan.schedule
         configuration = self._configuration(classes, X.shape, plan)
         saved = None if self.checkpoint is None else load_checkpoint(self.checkpoint)
         if saved is None:
             keys, source = self._draw_keys(configuration)
         else:
-            keys, source = (
-                {name: int(key, 16) for name, key in saved["keys"].items()},
-                saved["source"],
-            )
-            _check_saved(
-                saved, configuration, data_tag(keys["noise"], [X, codes]), self.checkpoint
-            )
+            keys = {name: int(key, 16) for name, key in saved["keys"].items()}
+            source = saved["source"]
+            tag = data_tag(keys["noise"], [X, codes])
+            _check_saved(saved, repr(configuration), tag, self.checkpoint)
         generator = torch.Generator().manual_seed(keys["weights"] % 2**63)
         with self._current_init_context("module"):
             self.module_ = self._make_module(X.shape[1], n_outputs, bounds, generator, device)
@@ -585,101 +722,104 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         with self._current_init_context("optimizer"):
             self.initialize_optimizer()
         self._initialize_history()
-        weights = [p.detach() for p in self.module_.parameters()]
-        center = [w.clone() for w in weights] if self.projection_radius is not None else None
-        start = 0
-        if saved is not None:
-            start = saved["step"]
-            with torch.no_grad():
-                for w, value in zip(weights, saved["weights"], strict=True):
-                    w.copy_(value)
-            self.optimizer_.load_state_dict(saved["optimizer"])
-            for row in saved["history"]:
-                self._open_epoch()
-                self._record(row)
-        noise = None
-        if plan.noise_multiplier:
-            noise = WeightNoise(
-                plan.strategy,
-                weights,
-                NoiseState(keys["noise"], start),
-                source=self.noise_source,
-                buffered=self.noise_memory == "buffer",
-            )
-        labels = torch.from_numpy(codes)
-        labels = (labels.to(torch.float32) if n_outputs == 1 else labels).to(device)
-        # A copy: the norms of the features must stay those of the records.
-        store = FeatureStore(self.module_, torch.tensor(X), self.feature_memory)
-        take_step = PrivateStep(
+        training = Training(
             self.module_,
-            store,
-            labels,
             self.optimizer_,
+            X,
+            codes,
+            plan,
+            keys,
             max_grad_norm=float(self.max_grad_norm),
-            batch_size=schedule.expected_batch_size,
-            noise=noise,
-            noise_multiplier=plan.noise_multiplier,
+            noise_source=self.noise_source,
+            noise_memory=self.noise_memory,
+            projection_radius=self.projection_radius,
             physical_batch_size=self.physical_batch_size or _PHYSICAL,
-            radius=self.projection_radius,
-            center=center,
+            feature_memory=self.feature_memory,
             on_grad=self._notify_grad if self.callbacks_ else None,
+            saved=saved,
         )
+        for row in () if saved is None else saved["history"]:
+            self._open_epoch()
+            self._record(row)
         if self.diagnostics:
             self.diagnostics_ = [] if saved is None else saved["diagnostics"]
-        batches = schedule.batches(_chacha(keys["batches"]), start=start)
-        tag = None if self.checkpoint is None else data_tag(keys["noise"], [X, codes])
         self.module_.train()
         self.notify("on_train_begin", X=None, y=None)
-        with _progress(schedule.n_steps, start, bool(self.verbose)) as progress:
-            for step, batch in enumerate(batches, start + 1):
-                if (step - 1) % schedule.steps_per_epoch == 0:
-                    self._open_epoch()
-                    self.notify("on_epoch_begin", dataset_train=None, dataset_valid=None)
-                self.notify("on_batch_begin", batch=None, training=True)
-                take_step(torch.from_numpy(batch).to(device))
-                self.notify("on_batch_end", batch=None, training=True)
-                progress.update()
-                if step % schedule.steps_per_epoch:
-                    continue
-                self._record(
-                    {
-                        "epoch": step // schedule.steps_per_epoch,
-                        "step": step,
-                        "epsilon": math.inf
-                        if plan.certificate is None
-                        else float(plan.certificate.epsilon),
-                    }
-                )
-                if self.diagnostics:
-                    self.diagnostics_.append(self._diagnose(step, store, labels))
-                self.notify("on_epoch_end", dataset_train=None, dataset_valid=None)
-                if self.checkpoint is not None and step < schedule.n_steps:
-                    save_checkpoint(
-                        self.checkpoint,
-                        {
-                            "step": step,
-                            "keys": {name: hex(key) for name, key in keys.items()},
-                            "source": source,
-                            "configuration": repr(configuration),
-                            "data": tag,
-                            "weights": weights,
-                            "optimizer": self.optimizer_.state_dict(),
-                            "history": [dict(row) for row in _rows_of(self.history_)],
-                            "diagnostics": list(getattr(self, "diagnostics_", [])),
-                        },
-                    )
-        self.notify("on_train_end", X=None, y=None)
-        self.module_.eval()
+        return _Run(training, plan, public, classes, source, repr(configuration))
+
+    def _run_epoch(self, run: _Run, progress: Any, validation: Any) -> bool:
+        """Take the steps of one epoch; return whether no callback ends the training there."""
+        training, end = run.training, run.training.epoch + 1
+        saved_at = time.monotonic()
+        self._open_epoch()
+        self.notify("on_epoch_begin", dataset_train=None, dataset_valid=None)
+        while training.epoch < end:
+            self.notify("on_batch_begin", batch=None, training=True)
+            training.take_step()
+            self.notify("on_batch_end", batch=None, training=True)
+            progress.update()
+            if training.epoch < end and time.monotonic() - saved_at >= _SAVE_EVERY:
+                self._save(run)
+                saved_at = time.monotonic()
+        certificate = run.plan.certificate
+        epsilon = math.inf if certificate is None else float(certificate.epsilon)
+        self._record({"epoch": end, "step": training.step, "epsilon": epsilon})
+        if validation is not None:
+            self._score(*validation)
+        if self.diagnostics:
+            self.diagnostics_.append(training.diagnose())
+        try:
+            self.notify("on_epoch_end", dataset_train=None, dataset_valid=None)
+        except KeyboardInterrupt:
+            # How callbacks of skorch end a training.
+            if not self.callbacks_:
+                raise
+            return False
+        if not training.finished:
+            self._save(run)
+        return True
+
+    def _score(self, X: NDArray[np.float32], codes: Tensor) -> None:
+        """Record how good the network is for public records."""
+        loss, accuracy = mean_loss_and_accuracy(self._logits(X), codes)
+        for name, value, sign in (("valid_loss", loss, -1), ("valid_acc", accuracy, 1)):
+            before = [row[name] for row in self.history_[:-1] if name in row]
+            best = all(sign * value > sign * earlier for earlier in before)
+            self._record({name: value, f"{name}_best": best})
+
+    def _save(self, run: _Run) -> None:
+        if self.checkpoint is None:
+            return
+        rows = ({k: v for k, v in row.items() if k != "batches"} for row in self.history_)
+        state = run.training.state() | {
+            "source": run.source,
+            "configuration": run.configuration,
+            "history": [row for row in rows if row],  # not that of an epoch that goes on
+            "diagnostics": list(getattr(self, "diagnostics_", [])),
+        }
+        save_checkpoint(self.checkpoint, state)
+
+    def _release(self, run: _Run) -> None:
+        """Set what a fitted estimator has."""
         for p in self.module_.parameters():
             p.grad = None
+        self.labels_ = run.classes
+        self.schedule_ = run.plan.schedule
+        self.strategy_ = run.plan.strategy
+        self.noise_multiplier_ = run.plan.noise_multiplier
+        self.n_steps_ = run.plan.schedule.n_steps
+        self.privacy_report_ = self._report(run)
+        self.initialized_ = True
+
+    def _finish(self, run: _Run) -> None:
+        self.notify("on_train_end", X=None, y=None)
+        self.module_.eval()
+        self.__dict__.pop("_run", None)
         # Only needed in training.
         del self.optimizer_
         if self.checkpoint is not None:
             remove_checkpoint(self.checkpoint)
-        fast = noise is not None and self.noise_source == "fast"
-        return (
-            f"torch's Mersenne Twister, not cryptographic, keyed by {source}" if fast else source
-        )
+        self._release(run)
 
     def _make_module(
         self,
@@ -706,8 +846,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
 
     def _draw_keys(self, configuration: Mapping[str, Any]) -> tuple[dict[str, int], str]:
         generator, source = noise_generator(self.random_state, context=configuration)
-        names = ("noise", "batches", "weights")
-        return {name: int.from_bytes(generator.bytes(32), "little") for name in names}, source
+        return {name: int.from_bytes(generator.bytes(32), "little") for name in KEYS}, source
 
     def _configuration(
         self, classes: NDArray[Any], shape: tuple[int, ...], plan: Plan
@@ -743,23 +882,12 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     def _notify_grad(self) -> None:
         self.notify("on_grad_computed", named_parameters=self.module_.named_parameters())
 
-    def _diagnose(self, step: int, store: FeatureStore, labels: Tensor) -> dict[str, float]:
-        """Look at the records, outside the guarantee."""
-        loss, clipped = 0.0, 0
-        size = self.physical_batch_size or _PHYSICAL
-        for start in range(0, len(store), size):
-            part = slice(start, start + size)
-            found = per_record(self.module_, store.take(part), labels[part])
-            loss += float(found.losses.double().sum())
-            clipped += int((found.norms > self.max_grad_norm).sum())
-        return {"step": step, "loss": loss / len(store), "clipped": clipped / len(store)}
-
     # --- the report ----------------------------------------------------------------------------
 
-    def _public_inputs(self, classes: NDArray[Any], plan: Plan) -> dict[str, Any]:
+    def _public_inputs(self, classes: NDArray[Any], declared: bool, plan: Plan) -> dict[str, Any]:
         width = self.hidden_width
         return {
-            "classes": "inferred" if self.classes is None else [str(label) for label in classes],
+            "classes": [str(label) for label in classes] if declared else "inferred",
             "n_classes": len(classes),
             "feature_bounds": "inferred"
             if self.feature_bounds is None
@@ -787,7 +915,13 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "diagnostics": bool(self.diagnostics),
         }
 
-    def _warn(self, plan: Plan, public: Mapping[str, Any]) -> None:
+    def _warn(self, plan: Plan, public: Mapping[str, Any], n_samples: int) -> None:
+        if self.batch_size > n_samples:
+            warnings.warn(
+                f"batch_size={self.batch_size}: every step uses all of the {n_samples} records",
+                UserWarning,
+                stacklevel=5,
+            )
         if plan.certificate is None:
             warnings.warn(
                 "epsilon=inf: no noise is added, so there is no guarantee",
@@ -800,21 +934,25 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             leak = "inferred" in message or "outside the guarantee" in message
             warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=5)
 
-    def _report(
-        self, plan: Plan, public: Mapping[str, Any], noise_source: str
-    ) -> PrivacyReport | NoGuarantee:
-        if plan.certificate is None:
-            return NoGuarantee(type(self).__name__, self.adjacency, dict(public))
+    def _report(self, run: _Run) -> PrivacyReport | NoGuarantee:
+        certificate, public = run.plan.certificate, dict(run.public)
+        if certificate is None:
+            return NoGuarantee(type(self).__name__, self.adjacency, public)
         seeded = self.random_state is not None
+        source = run.source
+        if self.noise_source == "fast":
+            source = f"torch's Mersenne Twister, not cryptographic, keyed by {source}"
         return PrivacyReport(
             mechanism=_MECHANISM,
             estimator=type(self).__name__,
-            certificate=plan.certificate,
+            certificate=certificate,
             public_inputs=public,
-            assumptions=_ASSUMPTIONS,
-            noise_source=noise_source,
+            assumptions=_ASSUMPTIONS
+            if public["n_validation"] is None
+            else (*_ASSUMPTIONS, "the validation records are public"),
+            noise_source=source,
             seeded=seeded,
-            warnings=expected_warnings(plan.certificate, public, seeded=seeded),
+            warnings=expected_warnings(certificate, public, seeded=seeded),
             versions=package_versions(_MECHANISM),
         )
 
@@ -824,7 +962,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         """Drop everything that a fit has made."""
         params = set(self._get_param_names())
         for name in [name for name in vars(self) if name not in params]:
-            if name.endswith("_") or name in ("_modules", "_optimizers", "_criteria"):
+            if name.endswith("_") or name in ("_modules", "_optimizers", "_criteria", "_run"):
                 del self.__dict__[name]
 
     @property
@@ -852,6 +990,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(BaseEstimator.__getstate__(self))
+        state.pop("_run", None)  # secrets
         if "module_" in state:
             # Readable where there is no such device; on the CPU the same object.
             module = state["module_"]
@@ -897,12 +1036,14 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         check_is_fitted(self)
         with speechless():
             X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
+        logits: NDArray[np.float32] = self._logits(X).numpy()
+        return logits[:, 0] if logits.shape[1] == 1 else logits
+
+    def _logits(self, X: NDArray[np.float32]) -> Tensor:
         widest = max(layer.n_features for layer in self.module_.spline_layers)
         rows = max(1, _CELLS // widest)
         with torch.no_grad():
-            parts = [self.infer(X[i : i + rows]).cpu() for i in range(0, len(X), rows)]
-        logits: NDArray[np.float32] = torch.cat(parts).numpy()
-        return logits[:, 0] if logits.shape[1] == 1 else logits
+            return torch.cat([self.infer(X[i : i + rows]).cpu() for i in range(0, len(X), rows)])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label with the largest logit, for every row of X.
@@ -1044,18 +1185,23 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         )
 
 
-def _chacha(key: int) -> np.random.Generator:
-    return np.random.Generator(ChaCha(key=key, counter=0, rounds=20))
+def _refuse(fit_params: Mapping[str, Any]) -> None:
+    for name in fit_params:
+        reason = (
+            "it would change how much one record can move a step, which the noise covers"
+            if name == "sample_weight"
+            else "there is nothing it could be passed on to"
+        )
+        raise TypeError(f"fit got {name!r}: refused, because {reason}")
 
 
-def _rows_of(history: Any) -> Iterator[dict[str, Any]]:
-    return ({k: v for k, v in row.items() if k != "batches"} for row in history)
+def _check_same_classes(given: ArrayLike | None, labels: NDArray[Any]) -> None:
+    if given is not None and np.unique(np.asarray(given)).tolist() != labels.tolist():
+        raise ValueError(f"classes={given!r}: must be the classes of the training, {labels!r}")
 
 
-def _check_saved(
-    saved: Mapping[str, Any], configuration: Mapping[str, Any], tag: str, path: Any
-) -> None:
-    if saved["configuration"] != repr(configuration):
+def _check_saved(saved: Mapping[str, Any], configuration: str, tag: str, path: Any) -> None:
+    if saved["configuration"] != configuration:
         raise ValueError(f"checkpoint={path!r}: made with other parameters or data of other shape")
     if saved["data"] != tag:
         raise ValueError(
@@ -1063,7 +1209,12 @@ def _check_saved(
         )
 
 
-def _progress(n_steps: int, start: int, shown: bool) -> Any:
+def _progress(training: Training, shown: bool) -> Any:
     from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]  # skorch needs it
 
-    return tqdm(total=n_steps, initial=start, desc="private steps", disable=not shown)
+    return tqdm(
+        total=training.schedule.n_steps,
+        initial=training.step,
+        desc="private steps",
+        disable=not shown,
+    )

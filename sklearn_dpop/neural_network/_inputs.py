@@ -23,6 +23,7 @@ from sklearn_dpop._inputs import declared_classes
 
 __all__ = [
     "PREFIXES",
+    "PUBLIC_SCORES",
     "bounds_of",
     "check_callback",
     "check_extra",
@@ -32,6 +33,9 @@ __all__ = [
 
 # Parameters that skorch hands on.
 PREFIXES = ("optimizer__", "callbacks__")
+
+# What is recorded of public validation records.
+PUBLIC_SCORES = ("valid_loss", "valid_acc")
 
 
 def check_extra(name: str) -> None:
@@ -51,23 +55,38 @@ def check_extra(name: str) -> None:
     raise TypeError(f"KANClassifierDP got an unexpected parameter {name!r}: {reason}")
 
 
-def check_callback(callback: Any) -> None:
-    """Refuse callbacks of skorch that need losses of private records."""
+def check_callback(callback: Any, public: bool) -> None:
+    """Refuse callbacks of skorch that need losses of private records.
+
+    Parameters
+    ----------
+    callback : Callback or type
+    public : bool
+        Whether losses of public records can be monitored.
+    """
     kind = callback if isinstance(callback, type) else type(callback)
     monitor = getattr(callback, "monitor", None)
     if isinstance(callback, type):
         default = inspect.signature(callback).parameters.get("monitor")
         monitor = None if default is None else default.default
+    if public and isinstance(monitor, str) and monitor.removesuffix("_best") in PUBLIC_SCORES:
+        return
+    plateau = "ReduceLROnPlateau" in str(getattr(callback, "policy", ""))
+    instead = f"give fit public validation_data, and monitor one of {PUBLIC_SCORES}"
     if issubclass(kind, EarlyStopping):
-        reason = "a private loss would decide when training stops, which the guarantee is not for"
+        reason = (
+            f"a private loss would decide when training stops, which the guarantee is not for; "
+            f"{instead}"
+        )
     elif issubclass(kind, Checkpoint) and monitor is not None:
-        reason = f"it selects weights by {monitor!r}, a loss of private records; use monitor=None"
+        reason = (
+            f"it selects weights by {monitor!r}, a loss of private records; use monitor=None, or "
+            f"{instead}"
+        )
     elif issubclass(kind, BatchScoring | EpochScoring | PassthroughScoring):
         reason = "it would record scores of private records"
-    elif issubclass(kind, LRScheduler) and "ReduceLROnPlateau" in str(
-        getattr(callback, "policy", "")
-    ):
-        reason = "a private loss would decide the learning rate"
+    elif issubclass(kind, LRScheduler) and plateau:
+        reason = f"a private loss would decide the learning rate; {instead}"
     elif issubclass(kind, ProgressBar):
         reason = "it counts batches of records that it does not get; use verbose=1"
     else:

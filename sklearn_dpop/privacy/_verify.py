@@ -439,11 +439,14 @@ def _close(a: float, b: float, slack: float) -> bool:
 
 
 def _warning_checks(report: PrivacyReport, certificate: Certificate) -> Iterator[Check]:
+    consistent = report.seeded or "seeded" not in report.noise_source
     yield Check(
         "noise_source",
-        report.seeded or "seeded" not in report.noise_source,
+        consistent,
         report.noise_source,
-        detail="names a seed, but the report says that none was given",
+        detail="fits what the report says of a seed"
+        if consistent
+        else "names a seed, but the report says that none was given",
     )
     expected = expected_warnings(certificate, report.public_inputs, seeded=report.seeded)
     stated = [text for text in report.warnings if any(mark in text for mark in WARNING_MARKS)]
