@@ -35,10 +35,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_dpop.privacy.accounting._poisson_states import (
+from sklearn_dpop.privacy.accounting._automaton import Automaton, Float
+from sklearn_dpop.privacy.accounting._chain_summands import (
     AddSummand,
-    Automaton,
-    Float,
     RemoveSummand,
     check_summand,
     choose_summand,

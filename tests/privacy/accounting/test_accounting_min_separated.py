@@ -17,18 +17,14 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 from sklearn_dpop.privacy.accounting import Schedule
+from sklearn_dpop.privacy.accounting._automaton import forward_log_ratio
+from sklearn_dpop.privacy.accounting._chain_summands import AddSummand, Boost, RemoveSummand
 from sklearn_dpop.privacy.accounting._min_separated import (
     backward_log_ratio,
     min_separated_chain,
     min_separated_summand,
 )
-from sklearn_dpop.privacy.accounting._poisson_states import (
-    AddSummand,
-    Boost,
-    PowerTilt,
-    RemoveSummand,
-    forward_log_ratio,
-)
+from sklearn_dpop.privacy.accounting._power_tilt import PowerTilt
 
 ERRORS = 5.0  # standard errors
 

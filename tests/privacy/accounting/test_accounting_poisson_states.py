@@ -16,19 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from sklearn_dpop.privacy.accounting import _poisson_states as module
+from sklearn_dpop.privacy.accounting import _power_tilt
+from sklearn_dpop.privacy.accounting._automaton import forward_log_ratio
+from sklearn_dpop.privacy.accounting._chain_summands import AddSummand, Boost, RemoveSummand
 from sklearn_dpop.privacy.accounting._monte_carlo import certify, pilot, stream_key
 from sklearn_dpop.privacy.accounting._poisson_states import (
-    AddSummand,
-    Boost,
-    PowerTilt,
-    RemoveSummand,
-    forward_log_ratio,
     poisson_automaton,
     poisson_summand,
-    renyi_bound,
     state_levels,
 )
+from sklearn_dpop.privacy.accounting._power_tilt import PowerTilt, renyi_bound
 
 ERRORS = 5.0  # standard errors
 
@@ -259,7 +256,7 @@ def test_tilt_by_an_eigenfunction_draws_from_the_same_law(monkeypatch):
     # E f(sum of means) w/q over its draws is sum_y w(y) f: compared for two f.
     chain = poisson_automaton(0.5, 0.2, state_levels(0.5, 0.2, 12, 20), 12)
     exact = PowerTilt(chain, 12, 1.5, 2)
-    monkeypatch.setattr(module, "_TABLE_SIZE", 0)
+    monkeypatch.setattr(_power_tilt, "_TABLE_SIZE", 0)
     approximate = PowerTilt(chain, 12, 1.5, 2)
     assert exact.log_supremum <= approximate.log_supremum < exact.log_supremum + 2.0
     values = []
@@ -302,7 +299,7 @@ def test_means_of_draws_at_all_proposals_are_the_divergences(epsilon):
 
 
 def test_mean_of_draws_with_an_inexact_tilt_is_the_divergence(monkeypatch):
-    monkeypatch.setattr(module, "_TABLE_SIZE", 0)
+    monkeypatch.setattr(_power_tilt, "_TABLE_SIZE", 0)
     decay, rate, sigma, epsilon = 0.5, 0.25, 0.9, 0.4
     chain = poisson_automaton(decay, rate, exact_levels(decay, 2), 2)
     expected, _ = quadrature(*paths_of(decay, rate, 2), sigma, epsilon)
