@@ -47,7 +47,7 @@ from ._inspect import feature_importances, plot_edges
 from ._kan import ACTIVATIONS, KAN
 from ._no_guarantee import NoGuarantee
 from ._noise import NOISE_SOURCES, check_regenerates
-from ._plan import Plan, make_plan
+from ._plan import Plan, automatic_lr, make_plan
 from ._risk import correlation, gradient_bound, risk_terms
 from ._training import KEYS, Training, mean_loss_and_accuracy
 
@@ -139,11 +139,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Their degree, 0 to 5.
     activation : {"tanh", "sigmoid"}, default="tanh"
         After every hidden layer.
-    train_output_layer : bool, default=False
+    train_output_layer : bool, default=True
         Whether the last layer is trained, or stays as drawn (as in the paper).
     base_branch : bool, default=False
         Whether to add ``silu`` to the splines of every input.
-    center_basis : bool, default=False
+    center_basis : bool, default=True
         Subtract from the splines their value at the centre of the bounds, a public constant.
         Records then differ more in their gradients, and less of them is clipped.
     max_grad_norm : float, default=0.5
@@ -152,8 +152,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Expected number of records of a step; at most n_samples are used.
     epochs : int, default=10
         Number of epochs of ``ceil(n_samples / batch_size)`` steps.
-    lr : float, default=1.0
-        Learning rate.
+    lr : float or "auto", default="auto"
+        Learning rate.  ``"auto"``, for plain SGD, is such that the noise in every weight has a
+        root mean square of half of the weight's initial standard deviation; at most 16.  It
+        depends on public numbers only, and costs no search.
     strategy : Strategy, default=None
         Strategy matrix of :mod:`sklearn_dpop.factorization`.  None takes
         ``BIFR(gamma, bandwidth)``.
@@ -218,6 +220,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Of the independent noise, per unit of clip norm.
     schedule_ : Schedule
         How records met steps.
+    lr_ : float
+        Learning rate.
     n_steps_ : int
         Number of planned steps.
     history_ : skorch History
@@ -281,7 +285,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         "max_grad_norm": [Interval(Real, 0, math.inf, closed="right")],
         "batch_size": [_COUNT],
         "epochs": [_COUNT],
-        "lr": [_POSITIVE],
+        "lr": [_POSITIVE, StrOptions({"auto"})],
         "strategy": [Strategy, None],
         "gamma": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "bandwidth": [_COUNT],
@@ -337,13 +341,13 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         n_basis: int = 8,
         degree: int = 3,
         activation: str = "tanh",
-        train_output_layer: bool = False,
+        train_output_layer: bool = True,
         base_branch: bool = False,
-        center_basis: bool = False,
+        center_basis: bool = True,
         max_grad_norm: float = 0.5,
         batch_size: int = 125,
         epochs: int = 10,
-        lr: float = 1.0,
+        lr: float | str = "auto",
         strategy: Strategy | None = None,
         gamma: float | str = "auto",
         bandwidth: int = 4,
@@ -466,6 +470,14 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             )
         if self.max_grad_norm == math.inf and self.epsilon != math.inf:
             raise ValueError("max_grad_norm=inf: must be finite unless epsilon=inf")
+        if self.lr == "auto" and (
+            self.optimizer is not torch.optim.SGD
+            or any(getattr(self, f"optimizer__{name}", 0) for name in ("momentum", "weight_decay"))
+        ):
+            raise ValueError(
+                "lr='auto': must be a number unless the optimizer is plain SGD, without momentum "
+                "and weight decay"
+            )
         if isinstance(self.optimizer, type) and issubclass(self.optimizer, torch.optim.LBFGS):
             raise ValueError(
                 f"optimizer={self.optimizer!r}: must take one gradient a step; every evaluation "
@@ -702,6 +714,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         )
         if self.noise_memory == "regenerate" and plan.certificate is not None:
             check_regenerates(plan.strategy)
+        lr = automatic_lr(plan, self.max_grad_norm) if self.lr == "auto" else self.lr
+        self.lr_ = float(lr)
         public = self._public_inputs(classes, declared, plan)
         public["n_validation"] = None if validation is None else len(validation[0])
         self._warn(plan, public, len(X))
@@ -821,6 +835,22 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             remove_checkpoint(self.checkpoint)
         self._release(run)
 
+    def get_params_for_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what skorch passes on to the optimizer.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As in skorch.
+
+        Returns
+        -------
+        tuple
+            Positional arguments, and keywords with the learning rate that is used.
+        """
+        positional, keywords = super().get_params_for_optimizer(*args, **kwargs)
+        return positional, {**keywords, "lr": self.lr_}
+
     def _make_module(
         self,
         n_features: int,
@@ -895,7 +925,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "max_grad_norm": float(self.max_grad_norm),
             "expected_batch_size": plan.schedule.expected_batch_size,
             "n_steps": plan.schedule.n_steps,
-            "lr": float(self.lr),
+            "lr": self.lr_,
             "optimizer": self._optimizer_name(),
             "optimizer_params": {
                 name.removeprefix("optimizer__"): repr(value)

@@ -18,11 +18,15 @@ from sklearn_dpop.privacy.accounting import (
     estimate_noise_multiplier,
 )
 
-__all__ = ["Plan", "best_gamma_for", "make_plan"]
+__all__ = ["Plan", "automatic_lr", "best_gamma_for", "make_plan"]
 
 # Around its minimum the error is flat: this much in gamma changes it by less than 1%, and every
 # point costs a second.
 _GAMMA_TOLERANCE = 0.03
+# Noise that an automatic learning rate lets into every weight, in units of its initial standard
+# deviation, and its limit where there is little noise: measured, see benchmarks/kan_lr.py.
+_NOISE_IN_WEIGHTS = 0.5
+_LARGEST_LR = 16.0
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,40 @@ def _certificate(
             adjacency=adjacency,
             verbose=verbose,
         )
+
+
+def automatic_lr(plan: Plan, max_grad_norm: float) -> float:
+    r"""Learning rate that keeps the noise in the weights at half of their initial spread.
+
+    After t steps of plain SGD the noise in a weight is ``lr * C_clip / B`` times row t of
+    :math:`\kappa A C^{-1} Z`, with the prefix sums A; its root mean square over the steps is
+    0.5, and the rate at most 16.  All of this is public.
+
+    Parameters
+    ----------
+    plan : Plan
+    max_grad_norm : float
+        ``C_clip``.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> schedule = Schedule(5000, 125, epochs=10, sampling="cyclic")
+    >>> plan = make_plan(schedule, epsilon=1.0, delta=1e-5, gamma=0.0)
+    >>> lr = automatic_lr(plan, 0.5)
+    >>> rms = (sum(range(1, 401)) / 400) ** 0.5 * plan.noise_multiplier
+    >>> round(lr * 0.5 / 125 * rms, 6)
+    0.5
+    """
+    if not plan.noise_multiplier:
+        return _LARGEST_LR
+    workload = PrefixSum(plan.schedule.n_steps)
+    rmse = amplified_rmse(workload, plan.strategy, plan.noise_multiplier)
+    noise = max_grad_norm * rmse / plan.schedule.expected_batch_size
+    return min(_LARGEST_LR, _NOISE_IN_WEIGHTS / noise)
 
 
 @lru_cache(maxsize=128)

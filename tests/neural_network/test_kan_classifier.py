@@ -64,6 +64,9 @@ def quick(**params):
         "batch_size": 15,
         "epochs": 3,
         "hidden_width": 4,
+        "train_output_layer": False,
+        "center_basis": False,
+        "lr": 1.0,
         "device": "cpu",
     }
     return KANClassifierDP(**{**defaults, **params})
@@ -361,6 +364,26 @@ def test_divisor_is_the_expected_batch_size_whatever_is_drawn(data, monkeypatch)
     assert made[0]["max_grad_norm"] == clf.privacy_report_.public_inputs["max_grad_norm"]
 
 
+@pytest.mark.parametrize(
+    "strategy", [Identity(), BIFR(0.8, 4), BSR(3), BLT(1, theta=(0.9,), omega=(0.3,))]
+)
+@pytest.mark.parametrize("max_grad_norm", [0.5, 2.0])
+def test_automatic_rate_lets_a_certain_noise_into_the_weights(strategy, max_grad_norm, data):
+    clf = quick(lr="auto", strategy=strategy, max_grad_norm=max_grad_norm).fit(*data)
+    # By matrices: the noise of the weights after each of 12 steps of batches of 15.
+    a = np.tril(np.ones((12, 12)))
+    noise = a @ np.linalg.inv(strategy.matrix(12)) * clf.noise_multiplier_
+    rms = np.sqrt((noise**2).sum(axis=1).mean()) * clf.lr_ * max_grad_norm / 15
+    assert rms == pytest.approx(0.5, rel=1e-6)
+    assert clf.privacy_report_.public_inputs["lr"] == clf.lr_
+    assert quick(lr=0.3).fit(*data).lr_ == 0.3
+
+
+def test_automatic_rate_is_limited_where_there_is_little_noise(data):
+    assert quick(lr="auto", epsilon=1e6).fit(*data).lr_ == 16.0
+    assert quick(lr="auto", epsilon=math.inf).fit(*data).lr_ == 16.0
+
+
 def test_projection_keeps_the_weights_in_the_ball(data):
     callback = Trajectory()
     quick(projection_radius=1.5, callbacks=[callback], train_output_layer=True).fit(*data)
@@ -446,7 +469,7 @@ def test_pickle_holds_neither_records_nor_keys(data, monkeypatch):
         assert hex(key)[2:].encode() not in stored
     names = set(vars(clf)) - set(clf.get_params())
     assert names == {
-        "module_", "history_", "callbacks_", "labels_", "schedule_", "strategy_",
+        "module_", "history_", "callbacks_", "labels_", "schedule_", "strategy_", "lr_",
         "noise_multiplier_", "n_steps_", "privacy_report_", "initialized_", "n_features_in_",
         "prefixes_", "cuda_dependent_attributes_", "_modules", "_optimizers", "init_context_",
     }  # fmt: skip
@@ -610,6 +633,8 @@ def test_a_checkpoint_is_for_the_same_records_and_parameters_only(data, tmp_path
         ({"epsilon": None}, "exactly one of epsilon"),
         ({"epsilon": None, "noise_multiplier": 2.0, "gamma": "auto"}, "gamma='auto' needs"),
         ({"optimizer": torch.optim.LBFGS}, "LBFGS"),
+        ({"lr": "auto", "optimizer": torch.optim.Adam}, "lr='auto': must be a number"),
+        ({"lr": "auto", "optimizer__momentum": 0.5}, "lr='auto': must be a number"),
         ({"callbacks": [EarlyStopping]}, "EarlyStopping refused"),
         ({"callbacks": [EarlyStopping()]}, "EarlyStopping refused"),
         ({"callbacks": [("stop", EarlyStopping())]}, "EarlyStopping refused"),

@@ -164,12 +164,13 @@ def test_correlation_of_strategies():
 
 def test_estimator_states_its_terms(data, tmp_path, monkeypatch):
     monkeypatch.setenv("SKLEARN_DPOP_CACHE", str(tmp_path))
-    clf = quick(epsilon=2.0, sampling="cyclic", gamma=0.7, bandwidth=2, epochs=2).fit(*data)
+    paper = {"epsilon": 2.0, "sampling": "cyclic", "gamma": 0.7, "train_output_layer": False}
+    clf = quick(**paper, bandwidth=2, epochs=2).fit(*data)
     found = clf.optimization_risk_terms()
     assert found["lambda"] == 0.7
     assert found["c_eff"] == pytest.approx(5.0 * clf.noise_multiplier_ / (50 * found["rho_clip"]))
     for params in ({"bandwidth": 3}, {"train_output_layer": True}, {"hidden_width": (3, 2)}):
-        other = quick(epsilon=2.0, sampling="cyclic", gamma=0.7, epochs=1, **params)
+        other = quick(**{**paper, "epochs": 1, **params})
         with pytest.raises(ValueError, match="the theorem is for"):
             other.fit(*data).optimization_risk_terms()
     with pytest.raises(ValueError, match="margin=0"):
