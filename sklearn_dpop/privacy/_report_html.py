@@ -63,10 +63,22 @@ def _variables(colors: Mapping[str, str]) -> str:
     return "".join(f"--sd-{name}:{value};" for name, value in colors.items())
 
 
+# Notebooks and documentation sites have themes of their own, whatever the system's is.
+_ON_LIGHT = ("[data-theme=light]", "[data-jp-theme-light=true]", ".vscode-light")
+_ON_DARK = ("[data-theme=dark]", "[data-jp-theme-light=false]", ".vscode-dark")
+
+
+def _theme(colors: Mapping[str, str], scheme: str, hosts: Iterable[str] = ("",)) -> str:
+    selectors = ",".join(f"{host} .sk-dpop-report".strip() for host in hosts)
+    return f"{selectors}{{{_variables(colors)}color-scheme:{scheme}}}"
+
+
 _STYLE = f"""
-.sk-dpop-report{{{_variables(LIGHT)}color-scheme:light}}
-@media (prefers-color-scheme:dark){{.sk-dpop-report{{{_variables(DARK)}color-scheme:dark}}}}
-@media print{{.sk-dpop-report{{{_variables(LIGHT)}color-scheme:light}}}}
+{_theme(LIGHT, "light")}
+@media (prefers-color-scheme:dark){{{_theme(DARK, "dark")}}}
+{_theme(LIGHT, "light", _ON_LIGHT)}
+{_theme(DARK, "dark", _ON_DARK)}
+@media print{{{_theme(LIGHT, "light", ("", *_ON_DARK))}}}
 .sk-dpop-report{{background:var(--sd-bg);color:var(--sd-text);
  border:1px solid var(--sd-line);border-radius:10px;padding:1.25rem 1.5rem;max-width:60rem;
  box-sizing:border-box;font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
@@ -95,7 +107,9 @@ _STYLE = f"""
  vertical-align:top;border:0;border-bottom:1px solid var(--sd-line);font-weight:400;
  white-space:normal;max-width:none}}
 .sk-dpop-report thead th{{color:var(--sd-muted);font-size:.88em}}
-.sk-dpop-report .sk-dpop-num{{text-align:right;white-space:nowrap}}
+.sk-dpop-report .sk-dpop-num{{text-align:right}}
+.sk-dpop-report td.sk-dpop-num:not(.sk-dpop-long){{white-space:nowrap}}
+.sk-dpop-report td.sk-dpop-long{{max-width:10em}}
 .sk-dpop-report th.sk-dpop-sym{{font-family:ui-monospace,SFMono-Regular,Consolas,monospace;
  font-size:.92em;white-space:nowrap}}
 .sk-dpop-report .sk-dpop-muted{{color:var(--sd-muted)}}
@@ -123,6 +137,7 @@ _STYLE = f"""
 .sk-dpop-report code{{font-family:ui-monospace,SFMono-Regular,Consolas,monospace;
  font-size:.92em;background:none;color:inherit;padding:0}}
 @media (max-width:40rem){{.sk-dpop-report{{padding:1rem}}
+ .sk-dpop-report th.sk-dpop-sym{{white-space:normal;max-width:9em}}
  .sk-dpop-report .sk-dpop-claim{{font-size:1.3em}}}}
 @media print{{.sk-dpop-report{{border:0;padding:0;max-width:none;font-size:11px}}
  .sk-dpop-report tr,.sk-dpop-report figure,.sk-dpop-report .sk-dpop-note{{break-inside:avoid}}}}
@@ -234,7 +249,9 @@ def _table(label: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
     )
     body = ""
     for first, *rest in rows:
-        cells = "".join(f"<td{_numeric(i, columns)}>{cell}</td>" for i, cell in enumerate(rest, 1))
+        cells = "".join(
+            f"<td{_numeric(i, columns, cell)}>{cell}</td>" for i, cell in enumerate(rest, 1)
+        )
         symbol = ' class="sk-dpop-sym"' if len(columns) == 3 else ""
         body += f'<tr><th scope="row"{symbol}>{first}</th>{cells}</tr>'
     return (
@@ -243,8 +260,11 @@ def _table(label: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
     )
 
 
-def _numeric(i: int, columns: tuple[str, ...]) -> str:
-    return ' class="sk-dpop-num"' if i == len(columns) - 1 and columns[i] == "value" else ""
+def _numeric(i: int, columns: tuple[str, ...], cell: str = "") -> str:
+    if i < len(columns) - 1 or columns[i] != "value":
+        return ""
+    # A name in the column of values may be broken into lines; a number may not.
+    return ' class="sk-dpop-num sk-dpop-long"' if " " in cell else ' class="sk-dpop-num"'
 
 
 def _shown(value: Any) -> str:
@@ -329,7 +349,8 @@ def _contributions(report: PrivacyReport) -> str:
 
 def _assumptions(report: PrivacyReport) -> str:
     items = [*report.assumptions, f"The noise came from: {report.noise_source}"]
-    items.append("The guarantee is one in exact arithmetic: float64 rounding is outside it")
+    if not any("rounding" in text for text in report.assumptions):
+        items.append("The guarantee is one in exact arithmetic: float64 rounding is outside it")
     items.append("Nothing else that depends on the records was published")
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in items) + "</ul>"
 
@@ -350,6 +371,8 @@ def _choices(values: Mapping[str, Any]) -> str:
 
 
 def _choice(value: Any) -> str:
+    if value is None or value == {} or value == ():
+        return '<span class="sk-dpop-muted">none</span>'
     if isinstance(value, tuple):
         shown = [_choice(item) for item in value[:20]]
         return ", ".join(shown) + (f", … ({len(value)})" if len(value) > 20 else "")

@@ -545,6 +545,47 @@ def test_contrast_of_text(theme):
         assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
 
 
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_contrast_of_graphics(theme):
+    # WCAG 2: at least 3 for curves and bars.
+    for mark, ground in (("accent", "bg"), ("accent", "soft"), ("muted", "bg"), ("mark", "bg")):
+        low, high = sorted((luminance(theme[mark]), luminance(theme[ground])))
+        assert (high + 0.05) / (low + 0.05) >= 3.0, (mark, ground)
+
+
+def test_the_theme_of_the_host_wins_over_that_of_the_system_and_paper_over_both(reports):
+    html = reports["tight", "replace-one", 1]._repr_html_()
+    light, dark = f"--sd-bg:{LIGHT['bg']}", f"--sd-bg:{DARK['bg']}"
+    # Equal or growing specificity, so that the last rule that applies wins.
+    order = [
+        (r"\n\.sk-dpop-report\{", light),
+        (r"@media \(prefers-color-scheme:dark\)\{\.sk-dpop-report\{", dark),
+        (r"\[data-theme=light\] \.sk-dpop-report,[^{]*\{", light),
+        (r"\[data-theme=dark\] \.sk-dpop-report,[^{]*\{", dark),
+        (r"@media print\{\.sk-dpop-report,\[data-theme=dark\] \.sk-dpop-report,[^{]*\{", light),
+    ]
+    at = [re.search(rule + re.escape(colors), html).start() for rule, colors in order]
+    assert at == sorted(at)
+
+
+def test_html_says_once_that_rounding_is_outside(reports):
+    report = reports["tight", "replace-one", 1]
+    with_it = replace(report, assumptions=("float32 rounding is outside the theorem",))
+    assert parse(with_it.to_html()).text.count("rounding is outside") == 1
+    without = replace(report, assumptions=("one person contributes one record",))
+    assert parse(without.to_html()).text.count("rounding is outside") == 1
+
+
+def test_html_names_empty_choices_and_breaks_names_but_not_numbers(reports):
+    report = replace(reports["tight", "replace-one", 1], public_inputs={"optimizer_params": {}})
+    found = parse(report.to_html())
+    assert re.search(r"optimizer_params\s*none", found.text)
+    cells = [attributes.get("class", "") for tag, attributes in found.tags if tag == "td"]
+    # No value of this report is a name of several words.
+    assert any("sk-dpop-num" in cell for cell in cells)
+    assert not any("sk-dpop-long" in cell for cell in cells)
+
+
 # --- plot ---------------------------------------------------------------------------------------
 
 
