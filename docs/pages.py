@@ -10,7 +10,16 @@ import re
 import tempfile
 from pathlib import Path
 
-PAGES = ("quickstart.md", "report.md", "choosing.md", "sampling.md")
+PAGES = (
+    "index.md",
+    "quickstart.md",
+    "report.md",
+    "choosing.md",
+    "pipelines.md",
+    "correlated.md",
+    "logistic.md",
+    "sampling.md",
+)
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE)
 

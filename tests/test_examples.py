@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ pytest.importorskip("pandas")
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
-PAGES = ("quickstart.md", "report.md", "choosing.md", "sampling.md")
+PAGES = runpy.run_path(ROOT / "docs" / "pages.py", run_name="docs")["PAGES"]
 
 
 def run(*command, cwd):

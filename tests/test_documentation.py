@@ -1,0 +1,144 @@
+"""What the documentation says about the code and the measurements is so."""
+
+import ast
+import importlib
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
+
+_TABLE = re.compile(
+    r"^\| equation \| function \(`([\w.]+)`\) \| test \(`([\w/]+)`\) \|\n\|[-|]+\|\n((?:\|.*\n)+)",
+    re.MULTILINE,
+)
+
+
+def names_in(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def rows_of_mathematics():
+    for package, folder, body in _TABLE.findall((DOCS / "mathematics.md").read_text()):
+        file = None
+        for line in body.splitlines():
+            equation, functions, tests = (cell.strip() for cell in line.split("|")[1:-1])
+            named = []
+            for name in names_in(tests):
+                *path, test = name.split("::")
+                if path and path[0].endswith(".py"):
+                    file, path = path[0], path[1:]
+                named.append((f"{folder}/{file}", *path, test))
+            yield pytest.param(package, names_in(functions), named, id=equation)
+
+
+ROWS = list(rows_of_mathematics())
+
+
+def test_tables_cover_all_parts():
+    packages = {row.values[0].split(".")[1] for row in ROWS}
+    assert packages == {"privacy", "release", "factorization", "neural_network"}
+    assert len(ROWS) > 40
+
+
+@pytest.mark.parametrize(("package", "functions", "tests"), ROWS)
+def test_every_function_and_test_in_the_mathematics_exists(package, functions, tests):
+    if package.endswith("neural_network"):
+        pytest.importorskip("torch")
+        pytest.importorskip("skorch")
+    assert functions
+    assert tests
+    for function in functions:
+        module, _, name = f"{package}.{function}".rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name)), function
+    for file, *path, test in tests:
+        body = ast.parse((ROOT / file).read_text()).body
+        for name in path:
+            (found,) = (x for x in body if isinstance(x, ast.ClassDef) and x.name == name)
+            body = found.body
+        defined = [x.name for x in body if isinstance(x, ast.FunctionDef)]
+        assert defined.count(test) == 1, (file, test)
+
+
+def cells(text):
+    return [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+
+
+def test_best_strategies_of_the_page_on_correlated_noise_are_measured():
+    names = runpy.run_path(DOCS / "tables.py", run_name="docs")["NAMES"]
+    rows = json.loads((RESULTS / "multipliers.json").read_text())["rows"]
+    text = (DOCS / "correlated.md").read_text()
+    header, _, *body = cells(text[text.index("| epsilon |") :].split("\n\n")[0])
+    assert len(body) == 5
+    for epsilon, *row in body:
+        for sampling, cell in zip(header[1:], row, strict=True):
+            best = min(
+                (row["rmse"], names[row["strategy"]])
+                for row in rows
+                if row["epsilon"] == float(epsilon) and row["sampling"] == names_in(sampling)[0]
+            )
+            assert cell == f"{best[0]:.2f} {best[1]}"
+    least = {
+        row["epsilon"]: f"{row['rmse']:.2f}"
+        for row in rows
+        if row["sampling"] == "min_separated" and names[row["strategy"]] == "BSR(4)"
+    }
+    stated = re.search(r"`BSR\(4\)` has ([\d.]+) at epsilon = 1 and ([\d.]+) at 2", text)
+    assert stated.groups() == (least[1.0], least[2.0])
+
+
+def test_home_page_states_measured_accuracies():
+    measured = json.loads((RESULTS / "accuracy_vs_peers.json").read_text())
+    text = (DOCS / "index.md").read_text()
+    header, _, *body = cells(text[text.index("| | breast cancer") :].split("\n\n")[0])
+    assert [row[0] for row in body] == list(measured["breast cancer"])
+    for label, *row in body:
+        for data, cell in zip(header[1:], row, strict=True):
+            assert cell == f"{measured[data][label]['1.0']:.3f}"
+
+
+def test_home_page_states_measured_speeds():
+    text = " ".join((DOCS / "index.md").read_text().split())
+    found = (RESULTS / "factorization_vs_jax_privacy.md").read_text()
+    faster = [int(row[-1]) for row in cells(found)[2:] if row[-1] != "-"]
+    assert f"{min(faster)} to {max(faster)} times faster" in text
+    found = cells((RESULTS / "kan_step.md").read_text())
+    ratios = [float(row[3]) for row in found if row[0] == "Opacus ghost, our basis"]
+    assert len(ratios) == 4
+    assert f"{min(ratios):.1f} to {max(ratios):.1f} times faster" in text
+
+
+def test_page_on_the_linear_model_states_the_measured_noise():
+    measured = cells((RESULTS / "noise_against_rivals.md").read_text())
+    columns = [measured[0].index(name) for name in ("epsilon", "Gaussian")]
+    columns.append(measured[0].index("**ours, zero-out**"))
+    columns += [measured[0].index(name) for name in ("2 x Gaussian", "**ours, replace-one**")]
+    expected = [[row[i] for i in columns] for row in measured if row[0] == "1"]
+    assert len(expected) == 5
+    assert cells((DOCS / "logistic.md").read_text())[2:] == expected
+
+
+def test_the_corollary_adds_as_many_times_as_much_noise_as_stated():
+    # The calibrations of the picture, at the ends of its curves.
+    pictures = runpy.run_path(DOCS / "pictures.py", run_name="docs")
+    from sklearn_dpop.privacy import gaussian_noise_multiplier
+
+    def ratio(epsilon, calibration):
+        gaussian = gaussian_noise_multiplier(epsilon, pictures["DELTA"])
+        return pictures["noise_multiplier"](epsilon, calibration) / gaussian
+
+    stated = re.search(
+        r"adds ([\d.]+) to ([\d.]+) times", " ".join((DOCS / "logistic.md").read_text().split())
+    )
+    assert f"{ratio(1.0, 'corollary'):.1f}" == stated[1]
+    assert f"{ratio(0.05, 'corollary'):.1f}" == stated[2]
+    assert max(ratio(e, "tight") for e in (0.05, 1.0, 8.0)) <= 1.0101
