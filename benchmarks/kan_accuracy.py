@@ -149,7 +149,7 @@ class Store:
             path.write_text('{"multipliers": {}, "scores": {}}\n')
 
     def read(self):
-        """All entries."""
+        """Return all entries."""
         return json.loads(self.path.read_text())
 
     def add(self, part, key, value):
@@ -209,14 +209,14 @@ class Dense:
         return torch.cat([a, torch.ones(len(a), 1)], dim=1)
 
     def logits(self, X):
-        """Logits, and what every layer gets."""
+        """Return the logits, and what every layer gets."""
         inputs = [self._ones(X)]
         for w in self.weights[:-1]:
             inputs.append(self._ones(torch.tanh(inputs[-1] @ w.T)))
         return inputs[-1] @ self.weights[-1].T, inputs
 
     def clipped_sums(self, X, y):
-        """Sums of the clipped gradients of the records, one for each layer."""
+        """Return the sums of the clipped gradients of the records, one for each layer."""
         z, inputs = self.logits(X)
         deltas = [torch.softmax(z, 1) - torch.nn.functional.one_hot(y, z.shape[1])]
         for a, w in zip(inputs[:0:-1], self.weights[:0:-1], strict=True):
