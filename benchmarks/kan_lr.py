@@ -79,7 +79,7 @@ def main():
                 }  # fmt: skip
                 automatic = KANClassifierDP(**params).fit(X0, y0).lr_
                 row = []
-                for lr in [*(min(16.0, automatic * c / 0.5) for c in NOISES), *FIXED]:
+                for lr in [*(min(64.0, automatic * c / 0.5) for c in NOISES), *FIXED]:
                     scores = []
                     for seed in range(SEEDS):
                         model = KANClassifierDP(**params, lr=lr, random_state=seed)

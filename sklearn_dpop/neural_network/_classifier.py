@@ -154,8 +154,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Number of epochs of ``ceil(n_samples / batch_size)`` steps.
     lr : float or "auto", default="auto"
         Learning rate.  ``"auto"``, for plain SGD, is such that the noise in every weight has a
-        root mean square of half of the weight's initial standard deviation; at most 16.  It
-        depends on public numbers only, and costs no search.
+        root mean square of half of the weight's initial standard deviation; at most 64, and
+        ``lr * max_grad_norm`` at most 32.  It depends on public numbers only, and costs no
+        search.
     strategy : Strategy, default=None
         Strategy matrix of :mod:`sklearn_dpop.factorization`.  None takes
         ``BIFR(gamma, bandwidth)``.

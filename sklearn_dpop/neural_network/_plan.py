@@ -24,9 +24,12 @@ __all__ = ["Plan", "automatic_lr", "best_gamma_for", "make_plan"]
 # point costs a second.
 _GAMMA_TOLERANCE = 0.03
 # Noise that an automatic learning rate lets into every weight, in units of its initial standard
-# deviation, and its limit where there is little noise: measured, see benchmarks/kan_lr.py.
+# deviation: measured, see benchmarks/kan_lr.py.  Where there is little noise, the limits are a
+# rate, a length of a step, and a rate for gradients that are not clipped.
 _NOISE_IN_WEIGHTS = 0.5
-_LARGEST_LR = 16.0
+_LARGEST_LR = 64.0
+_LONGEST_STEP = 32.0
+_UNCLIPPED_LR = 16.0
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,8 @@ def automatic_lr(plan: Plan, max_grad_norm: float) -> float:
 
     After t steps of plain SGD the noise in a weight is ``lr * C_clip / B`` times row t of
     :math:`\kappa A C^{-1} Z`, with the prefix sums A; its root mean square over the steps is
-    0.5, and the rate at most 16.  All of this is public.
+    0.5.  The rate is at most 64, and ``lr * C_clip`` at most 32; it is 16 without clipping.  All
+    of this is public.
 
     Parameters
     ----------
@@ -185,12 +189,15 @@ def automatic_lr(plan: Plan, max_grad_norm: float) -> float:
     >>> round(lr * 0.5 / 125 * rms, 6)
     0.5
     """
+    if max_grad_norm == math.inf:  # only without noise
+        return _UNCLIPPED_LR
+    limit = min(_LARGEST_LR, _LONGEST_STEP / max_grad_norm)
     if not plan.noise_multiplier:
-        return _LARGEST_LR
+        return limit
     workload = PrefixSum(plan.schedule.n_steps)
     rmse = amplified_rmse(workload, plan.strategy, plan.noise_multiplier)
     noise = max_grad_norm * rmse / plan.schedule.expected_batch_size
-    return min(_LARGEST_LR, _NOISE_IN_WEIGHTS / noise)
+    return min(limit, _NOISE_IN_WEIGHTS / noise)
 
 
 @lru_cache(maxsize=128)

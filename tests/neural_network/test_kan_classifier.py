@@ -380,8 +380,11 @@ def test_automatic_rate_lets_a_certain_noise_into_the_weights(strategy, max_grad
 
 
 def test_automatic_rate_is_limited_where_there_is_little_noise(data):
-    assert quick(lr="auto", epsilon=1e6).fit(*data).lr_ == 16.0
-    assert quick(lr="auto", epsilon=math.inf).fit(*data).lr_ == 16.0
+    for epsilon in (1e6, math.inf):
+        for max_grad_norm, lr in ((0.5, 64.0), (0.1, 64.0), (2.0, 16.0)):
+            clf = quick(lr="auto", epsilon=epsilon, max_grad_norm=max_grad_norm).fit(*data)
+            assert clf.lr_ == lr
+    assert quick(lr="auto", epsilon=math.inf, max_grad_norm=math.inf).fit(*data).lr_ == 16.0
 
 
 def test_projection_keeps_the_weights_in_the_ball(data):
