@@ -51,6 +51,7 @@ from sklearn_dpop.neural_network._plan import Plan, best_gamma_for
 from sklearn_dpop.privacy import Schedule, calibrate_noise_multiplier
 
 RESULT = Path(__file__).parent / "results" / "kan_accuracy.json"
+TABLE = RESULT.with_suffix(".md")
 DELTA, BINS, EPOCHS, CLIP = 1e-5, 40, 10, 0.5
 SHAPE = Schedule(5000, 125, EPOCHS, "balls_in_bins")
 RATES = (0.5, 2.0, 8.0, 32.0)
@@ -270,6 +271,25 @@ def score(method, data, epsilon, seed, store):
         )  # fmt: skip
         best = max(best, model.fit(X, y).score(X_test, y_test))
     return best
+
+
+def table(scores):
+    """Return the result as Markdown: mean and standard deviation over seeds, in per cent."""
+    lines = []
+    for epsilon in sorted({float(key.split(" | ")[2]) for key in scores} - {math.inf}):
+        lines += [f"epsilon = {epsilon:g}:", "", "| | " + " | ".join(DATA) + " |"]
+        lines.append("|---" * (len(DATA) + 1) + "|")
+        for method in (*METHODS, "no privacy"):
+            cells = []
+            for name in DATA:
+                level = math.inf if method == "no privacy" else epsilon
+                found = scores.get(f"{name} | {method} | {level:g}")
+                shown = found and f"{100 * np.mean(found):.1f} ± {100 * np.std(found):.1f}"
+                cells.append(shown or "–")
+            if set(cells) != {"–"}:
+                lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main():
