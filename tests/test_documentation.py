@@ -5,8 +5,10 @@ import importlib
 import json
 import re
 import runpy
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -142,3 +144,78 @@ def test_the_corollary_adds_as_many_times_as_much_noise_as_stated():
     assert f"{ratio(1.0, 'corollary'):.1f}" == stated[1]
     assert f"{ratio(0.05, 'corollary'):.1f}" == stated[2]
     assert max(ratio(e, "tight") for e in (0.05, 1.0, 8.0)) <= 1.0101
+
+
+# --- CONTRIBUTING.md, CITATION.cff ---------------------------------------------------------------
+
+
+def contributing(heading):
+    """Return the Python blocks of a section."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_loss_of_the_guide_has_the_stated_constants_and_can_be_fitted(capsys):
+    (code,) = contributing("How to add a loss")
+    namespace = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the constants are the user's statement
+        exec(code, namespace)
+    assert "pseudo_huber" in capsys.readouterr().out
+    loss = namespace["PseudoHuberLoss"]()
+    u = np.linspace(-9.0, 11.0, 200_001)
+    slope = loss.derivative(u)
+    np.testing.assert_allclose(slope, np.gradient(np.sqrt(1 + (1 - u) ** 2), u), atol=1e-4)
+    curvature = np.gradient(slope, u)
+    change = np.gradient(curvature, u)
+    constants = loss.constants
+    assert 0.99 < abs(slope).max() <= constants.L1
+    assert curvature.min() >= 0.0
+    assert curvature.max() == pytest.approx(constants.L2, rel=1e-6)
+    assert abs(change).max() == pytest.approx(constants.L3, rel=1e-4)
+
+
+def test_strategy_of_the_guide_can_be_added():
+    from sklearn_dpop.factorization import PrefixSum, _explicit, rmse, sensitivity
+
+    (code,) = contributing("How to add a strategy")
+    namespace = dict(vars(_explicit))
+    exec(code, namespace)
+    strategy = namespace["ExponentialBand"](0.5, 3)
+    assert strategy.coef(5).tolist() == [1.0, 0.5, 0.25, 0.0, 0.0]
+    assert float(sensitivity(strategy, 1, 8, 8)) == pytest.approx(np.sqrt(1 + 0.25 + 0.0625))
+    assert np.isfinite(rmse(PrefixSum(8), strategy))
+
+
+def test_batches_of_the_guide_are_fixed_and_reversed_in_every_second_epoch():
+    from sklearn_dpop.privacy import Schedule
+
+    code = next(c for c in contributing("How to add an accountant") if "_alternating" in c)
+    namespace = {"np": np, "Iterator": list, "Indices": np.ndarray}
+    exec("class Guide:\n" + code, namespace)
+    schedule = Schedule(10, 4, 3, "cyclic")
+    batches = [
+        b.tolist() for b in namespace["Guide"]._alternating(schedule, np.random.default_rng(0))
+    ]
+    assert [len(b) for b in batches[:3]] == [4, 4, 2]
+    assert sorted(i for batch in batches[:3] for i in batch) == list(range(10))
+    assert batches[3:6] == batches[2::-1]
+    assert batches[6:] == batches[:3]
+
+
+def test_files_of_the_guide_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = [
+        name
+        for name in re.findall(r"`([\w/]+/[\w/.]+\.(?:py|md))`", text)
+        if name != "tests/release/test_losses.py"  # to be made
+    ]
+    assert len(named) > 20
+    for name in named:
+        assert (ROOT / name).exists() or (ROOT / "sklearn_dpop" / name).exists(), name
+
+
+def test_citation_has_the_version_of_the_package():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version[1]}\n" in citation
