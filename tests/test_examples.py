@@ -124,10 +124,53 @@ def check_sampling(output):
     assert number_after("epsilon for someone who knows the batches:", output) > 2.5
 
 
+def check_epsilon_accuracy(output):
+    rows = re.findall(r"^ +([\d.]+) +(0\.\d+) +(0\.\d+) +(0\.\d+)$", output, re.MULTILINE)
+    assert [float(row[0]) for row in rows] == [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
+    # Sixteen times the records at the smallest budget: about 0.6 against 0.87.
+    assert float(rows[0][3]) > float(rows[0][1]) + 0.1
+    reference = number_after("not private, 8,000 records:", output)
+    assert all(reference - 0.04 < float(accuracy) < reference for accuracy in rows[-1][1:])
+
+
+def check_profiles(output):
+    corollary, tight, gaussian = (float(x) for x in re.findall(r"delta\(0\) = ([\d.]+)", output))
+    multiplier = gaussian_noise_multiplier(1.0, 1e-6)
+    assert gaussian == pytest.approx(gaussian_delta(0.0, noise_multiplier=multiplier), abs=1e-4)
+    assert corollary < gaussian < tight
+    totals = re.findall(r"(\d) fits: epsilon = ([\d.]+)", output)
+    assert [int(fits) for fits, _ in totals] == [1, 2, 5]
+    for fits, total in totals:
+        # No better than as many Gaussian releases, and better than adding.
+        delta = gaussian_delta(float(total), noise_multiplier=multiplier / math.sqrt(int(fits)))
+        assert delta < 5.2e-6  # the total is printed with two digits
+        assert float(total) < 1.0 * int(fits)
+    known, *secret = (float(x) for x in re.findall(r"epsilon = ([\d.]+) at delta = 1e-5", output))
+    # Ten participations without a secret, by the exact Gaussian mechanism.
+    exact = gaussian_delta(known, noise_multiplier=4.0 / math.sqrt(10))
+    assert exact == pytest.approx(1e-5, rel=0.05)
+    assert len(secret) == 2
+    assert max(secret) < 0.3 * known
+
+
+def check_coefficients(output):
+    # Independent noise: sums of t terms, five participations of a record.
+    assert number_after("Identity (DP-SGD)         2.24", output) == pytest.approx(
+        math.sqrt(5 * 201 / 2), abs=0.01
+    )
+    pairs = re.findall(r"drawn +([\d.]+), by formula +([\d.]+)", output)
+    assert len(pairs) == 2
+    # 200 sums of 4000 coordinates: the first sums of a coordinate are shared by the later ones.
+    assert all(float(a) == pytest.approx(float(b), rel=0.05) for a, b in pairs)
+
+
 CHECKS = {
     "choose_strategy": check_choose_strategy,
+    "plot_coefficients": check_coefficients,
     "plot_column_transformer": check_column_transformer,
+    "plot_epsilon_accuracy": check_epsilon_accuracy,
     "plot_grid_search": check_grid_search,
+    "plot_profiles": check_profiles,
     "plot_quickstart": check_quickstart,
     "plot_sampling": check_sampling,
     "plot_verify_report": check_verify_report,

@@ -5,6 +5,9 @@ _FIRST = (
     "plot_column_transformer.py",
     "plot_verify_report.py",
     "plot_grid_search.py",
+    "plot_epsilon_accuracy.py",
+    "plot_profiles.py",
+    "choose_strategy.py",
 )
 
 
