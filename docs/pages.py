@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 PAGES = (
+    "../README.md",
     "index.md",
     "quickstart.md",
     "report.md",
