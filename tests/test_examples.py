@@ -193,8 +193,8 @@ def test_page_shows_what_its_code_prints(page, tmp_path):
         "import pages\n"
         "sys.stdout.write(pages.rerun(pathlib.Path(sys.argv[2]).read_text()))\n"
     )
-    path = ROOT / "docs" / page
-    fresh = run("-c", code, path.parent, path, cwd=tmp_path)
+    path = (ROOT / "docs" / page).resolve()
+    fresh = run("-c", code, ROOT / "docs", path, cwd=tmp_path)
     assert fresh == path.read_text(), "run: python docs/pages.py"
 
 

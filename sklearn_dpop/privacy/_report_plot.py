@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sklearn_dpop.privacy._report_html import LIGHT
 from sklearn_dpop.privacy._report_text import profile_floor, reference_profile
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
     points = np.array(report._profile_points)
     if points.size == 0:
         raise ValueError("the report does not verify: report.verify() says why")
-    ax.plot(points[:, 0], points[:, 1], label="certified", zorder=2)
+    ax.plot(
+        points[:, 0], points[:, 1], color=LIGHT["accent"], linewidth=2, label="certified", zorder=2
+    )
     reference = reference_profile(report)
     if reference is not None:
         grid = np.linspace(0.0, points[-1, 0], 101)
@@ -36,7 +39,7 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
             grid,
             [reference.profile(float(x)) for x in grid],
             "--",
-            color="0.5",
+            color=LIGHT["muted"],
             label=f"Gaussian mechanism {reference.name}",
             zorder=1,
         )
@@ -44,7 +47,7 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
         [epsilon],
         [delta],
         "o",
-        color="C3",
+        color=LIGHT["mark"],
         label=f"stated: ε = {epsilon:.4g}, δ = {delta:.4g}",
         zorder=3,
     )
@@ -54,5 +57,8 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
     ax.set_xlabel("ε")
     ax.set_ylabel("δ(ε)")
     ax.set_title(f"Privacy profile of {report.estimator}\n({report.adjacency} adjacency)")
-    ax.legend()
+    ax.grid(color=LIGHT["line"], linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
     return ax

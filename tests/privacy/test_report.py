@@ -605,6 +605,10 @@ def test_plot_shows_the_profile_the_stated_pair_and_the_gaussian(reports, n_prob
     assert "replace-one" in ax.get_title()
     certified, gaussian, stated = ax.get_lines()
     assert len(ax.get_legend().get_texts()) == 3
+    # Those of the HTML, whose contrast is tested; the curves differ without colours, too.
+    assert certified.get_color() == LIGHT["accent"]
+    assert stated.get_color() == LIGHT["mark"]
+    assert (certified.get_linestyle(), gaussian.get_linestyle()) == ("-", "--")
     for x, y in list(zip(*certified.get_data(), strict=True))[::4]:
         assert y == report.delta(x)
     assert (stated.get_xdata()[0], stated.get_ydata()[0]) == (1.0, 1e-5)
