@@ -31,6 +31,7 @@ import os
 import time
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -176,16 +177,13 @@ def network(data, strategy, kappa, seed):
     size = -(-len(X) // BINS)
     schedule = Schedule(len(X), size, EPOCHS, "balls_in_bins")
     plan = Plan(schedule, strategy, kappa, None)
-    make_plan, _classifier.make_plan = _classifier.make_plan, lambda *a, **k: plan
-    try:
-        model = KANClassifierDP(
-            batch_size=size, epochs=EPOCHS, feature_bounds=(-1, 1), classes=np.unique(y),
-            noise_source="fast", feature_memory=2**31, device="cpu", random_state=seed,
-            lr="auto",
-        )  # fmt: skip
-        return model.fit(X, y).score(X_test, y_test)
-    finally:
-        _classifier.make_plan = make_plan
+    model = KANClassifierDP(
+        batch_size=size, epochs=EPOCHS, feature_bounds=(-1, 1), classes=np.unique(y),
+        noise_source="fast", feature_memory=2**31, device="cpu", random_state=seed,
+    )  # fmt: skip
+    with mock.patch.object(_classifier, "make_plan", return_value=plan):
+        model.fit(X, y)
+    return model.score(X_test, y_test)
 
 
 class Dense:

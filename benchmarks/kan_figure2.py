@@ -328,26 +328,18 @@ def draw(rows):
                         fontsize=7.5,
                         color=colors[kappa],
                     )
-            ax.annotate(
-                "epsilon" if noise == "fixed" else "kappa",
-                (0, 0),
-                (-6, -32.5),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=7.5,
-            )
-            ax.annotate(
-                "lambda",
-                (0, 0),
-                (-6, -10),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=9,
-            )
+            which = "epsilon" if noise == "fixed" else "kappa"
+            for text, down, size in ((which, -32.5, 7.5), ("lambda", -10, 9)):
+                ax.annotate(
+                    text,
+                    (0, 0),
+                    (-6, down),
+                    xycoords="axes fraction",
+                    textcoords="offset points",
+                    ha="right",
+                    va="center",
+                    fontsize=size,
+                )
             # Room for the lines of numbers.
             ax.set_xlabel("\n", fontsize=11)
             if noise == "fixed":

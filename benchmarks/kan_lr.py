@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 
 from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.factorization import BIFR
-from sklearn_dpop.neural_network._plan import best_gamma_for
+from sklearn_dpop.neural_network._plan import Plan, automatic_lr, best_gamma_for
 from sklearn_dpop.privacy import Schedule
 from sklearn_dpop.privacy.accounting import estimate_noise_multiplier
 
@@ -77,7 +77,7 @@ def main():
                     "sampling": "cyclic", "batch_size": size, "max_grad_norm": CLIP,
                     "feature_bounds": (-1, 1), "classes": np.unique(y), "device": "cpu",
                 }  # fmt: skip
-                automatic = KANClassifierDP(**params).fit(X0, y0).lr_
+                automatic = automatic_lr(Plan(schedule, strategy, kappa, None), CLIP)
                 row = []
                 for lr in [*(min(64.0, automatic * c / 0.5) for c in NOISES), *FIXED]:
                     scores = []

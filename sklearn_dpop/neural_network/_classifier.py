@@ -25,7 +25,7 @@ from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-fo
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sklearn_dpop._inputs import speechless
+from sklearn_dpop._inputs import declared_classes, speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
@@ -49,6 +49,7 @@ from ._no_guarantee import NoGuarantee
 from ._noise import NOISE_SOURCES, check_regenerates
 from ._plan import Plan, automatic_lr, make_plan
 from ._risk import correlation, gradient_bound, risk_terms
+from ._step import is_plain_sgd
 from ._training import KEYS, Training, mean_loss_and_accuracy
 
 __all__ = ["KANClassifierDP"]
@@ -471,10 +472,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             )
         if self.max_grad_norm == math.inf and self.epsilon != math.inf:
             raise ValueError("max_grad_norm=inf: must be finite unless epsilon=inf")
-        if self.lr == "auto" and (
-            self.optimizer is not torch.optim.SGD
-            or any(getattr(self, f"optimizer__{name}", 0) for name in ("momentum", "weight_decay"))
-        ):
+        if self.lr == "auto" and not is_plain_sgd(self.optimizer, self._optimizer_settings()):
             raise ValueError(
                 "lr='auto': must be a number unless the optimizer is plain SGD, without momentum "
                 "and weight decay"
@@ -536,7 +534,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             self._check_callbacks(validation_data is not None)
             X, codes, classes = self._records(X, y, self.classes, first=True)
             validation = self._public_records(X, validation_data, classes)
-            run = self._start(X, codes, classes, self.classes is not None, validation)
+            run = self._start(
+                X, codes, classes, validation,
+                declared=self.classes is not None, again=self.checkpoint is not None,
+            )  # fmt: skip
             with _progress(run.training, bool(self.verbose)) as progress:
                 going = True
                 while going and not run.training.finished:
@@ -607,7 +608,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 declared = classes if self.classes is None else self.classes
                 X, codes, labels = self._records(X, y, declared, first=True)
                 _check_same_classes(classes, labels)
-                run = self._start(X, codes, labels, declared is not None, None)
+                run = self._start(
+                    X, codes, labels, None, declared=declared is not None, again=True
+                )
         else:
             X, codes, labels = self._records(X, y, self.classes_, first=False)
             _check_same_classes(classes, labels)
@@ -686,10 +689,15 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         X: NDArray[np.float32],
         codes: NDArray[np.intp],
         classes: NDArray[Any],
-        declared: bool,
         validation: Any,
+        *,
+        declared: bool,
+        again: bool,
     ) -> _Run:
-        """Plan all steps, draw the keys and the network."""
+        """Plan all steps, draw the keys and the network.
+
+        With `again` the training can tell later whether records are these.
+        """
         n_outputs = 1 if len(classes) == 2 else len(classes)
         bounds = bounds_of(X) if self.feature_bounds is None else self.feature_bounds
         device = device_of(self.device)
@@ -728,7 +736,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         else:
             keys = {name: int(key, 16) for name, key in saved["keys"].items()}
             source = saved["source"]
-            tag = data_tag(keys["noise"], [X, codes])
+        tag = data_tag(keys["noise"], [X, codes]) if again else None
+        if saved is not None:
             _check_saved(saved, repr(configuration), tag, self.checkpoint)
         generator = torch.Generator().manual_seed(keys["weights"] % 2**63)
         with self._current_init_context("module"):
@@ -744,6 +753,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             codes,
             plan,
             keys,
+            tag=tag,
             max_grad_norm=float(self.max_grad_norm),
             noise_source=self.noise_source,
             noise_memory=self.noise_memory,
@@ -898,6 +908,13 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "shape": list(shape),
         }
 
+    def _optimizer_settings(self) -> dict[str, Any]:
+        return {
+            name.removeprefix("optimizer__"): value
+            for name, value in vars(self).items()
+            if name.startswith("optimizer__")
+        }
+
     def _optimizer_name(self) -> str:
         # Never repr, which may show an address.
         return str(getattr(self.optimizer, "__name__", type(self.optimizer).__name__))
@@ -929,9 +946,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "lr": self.lr_,
             "optimizer": self._optimizer_name(),
             "optimizer_params": {
-                name.removeprefix("optimizer__"): repr(value)
-                for name, value in sorted(self.get_params().items())
-                if name.startswith("optimizer__")
+                name: repr(value) for name, value in sorted(self._optimizer_settings().items())
             },
             "hidden_width": [int(m) for m in (width if isinstance(width, Sequence) else [width])],
             "n_basis": int(self.n_basis),
@@ -1227,11 +1242,11 @@ def _refuse(fit_params: Mapping[str, Any]) -> None:
 
 
 def _check_same_classes(given: ArrayLike | None, labels: NDArray[Any]) -> None:
-    if given is not None and np.unique(np.asarray(given)).tolist() != labels.tolist():
+    if given is not None and declared_classes(given).tolist() != labels.tolist():
         raise ValueError(f"classes={given!r}: must be the classes of the training, {labels!r}")
 
 
-def _check_saved(saved: Mapping[str, Any], configuration: str, tag: str, path: Any) -> None:
+def _check_saved(saved: Mapping[str, Any], configuration: str, tag: str | None, path: Any) -> None:
     if saved["configuration"] != configuration:
         raise ValueError(f"checkpoint={path!r}: made with other parameters or data of other shape")
     if saved["data"] != tag:

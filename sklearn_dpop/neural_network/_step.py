@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +16,26 @@ from ._noise import WeightNoise
 __all__ = ["PrivateStep", "is_plain_sgd", "project_"]
 
 
-def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of the optimizer is ``w -= lr * grad`` and nothing else."""
-    if type(optimizer) is not torch.optim.SGD or len(optimizer.param_groups) != 1:
-        return False
-    group = optimizer.param_groups[0]
-    return not (group["momentum"] or group["weight_decay"] or group["maximize"])
+def is_plain_sgd(kind: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether a step of an optimizer is ``w -= lr * grad`` and nothing else.
+
+    Parameters
+    ----------
+    kind : type
+        Of the optimizer.
+    settings : mapping
+        Its keyword arguments.
+
+    Examples
+    --------
+    >>> import torch
+    >>> is_plain_sgd(torch.optim.SGD, {"lr": 0.1}), is_plain_sgd(torch.optim.Adam, {})
+    (True, False)
+    >>> is_plain_sgd(torch.optim.SGD, {"momentum": 0.9})
+    False
+    """
+    changes = ("momentum", "weight_decay", "maximize")
+    return kind is torch.optim.SGD and not any(settings.get(name) for name in changes)
 
 
 def project_(weights: Sequence[Tensor], center: Sequence[Tensor], radius: float) -> None:
@@ -109,7 +124,9 @@ class PrivateStep:
         self.center = center
         if radius is not None and center is None:
             self.center = [w.clone() for w in self._weights]
-        self._fused = is_plain_sgd(optimizer) and on_grad is None
+        groups = optimizer.param_groups
+        plain = len(groups) == 1 and is_plain_sgd(type(optimizer), groups[0])
+        self._fused = plain and on_grad is None
 
     @torch.no_grad()
     def __call__(self, index: Tensor) -> None:

@@ -46,6 +46,8 @@ class Training:
         Of ``n_samples`` records.
     keys : mapping of str to int
         The secret `KEYS`.
+    tag : str or None
+        `data_tag` of the records with the key of the noise; None if they need not be recognized.
     max_grad_norm : float
         Clip norm.
     noise_source, noise_memory : str
@@ -69,6 +71,7 @@ class Training:
         plan: Plan,
         keys: Mapping[str, int],
         *,
+        tag: str | None,
         max_grad_norm: float,
         noise_source: str,
         noise_memory: str,
@@ -81,7 +84,7 @@ class Training:
         self.schedule = plan.schedule
         self.step = 0 if saved is None else int(saved["step"])
         self._keys, self._model, self._optimizer = dict(keys), model, optimizer
-        self._tag = data_tag(keys["noise"], [X, codes])
+        self._tag = tag
         self._clip, self._physical = max_grad_norm, physical_batch_size
         self._weights = [p.detach() for p in model.parameters()]
         center = None if projection_radius is None else [w.clone() for w in self._weights]

@@ -21,18 +21,6 @@ from sklearn_dpop.neural_network._checkpoint import load_checkpoint
 from sklearn_dpop.neural_network._step import PrivateStep
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SKLEARN_DPOP_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def data():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (60, 5)).astype(np.float32)
-    return X, (X[:, 0] + X[:, 1] > 0).astype(int)
-
-
 def test_a_checkpoint_can_be_of_any_step(data, tmp_path, monkeypatch):
     # Saved after every step; stopped in the middle of the second epoch.
     monkeypatch.setattr(classifier, "_SAVE_EVERY", 0.0)
