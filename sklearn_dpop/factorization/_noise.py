@@ -1,28 +1,26 @@
 """Correlated noise ``C^-1 Z``, one step at a time.
 
-``Z_t`` is a pure function of a key and of the step ``t`` (ChaCha20 in counter mode), so every
-stream can be resumed from two numbers, and a stream whose ``C^-1`` is banded can regenerate the
-earlier ``Z_t`` instead of storing them.
+``Z_t`` is a pure function of a key and of the step ``t`` (see `_normals`), so every stream can be
+resumed from two numbers, and a stream whose ``C^-1`` is banded can regenerate the earlier ``Z_t``
+instead of storing them.
 """
 
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from randomgen import ChaCha
 from scipy.linalg.blas import daxpy, saxpy
 
 from ._checks import check_integer
+from ._normals import PIECE, CipherNormals, Normals
 from ._toeplitz import Array
 
-# Values drawn from one counter range, and length of the pieces in which vectors are added: they
-# stay in the first-level cache, and below 10,000 BLAS does not start threads, which cost more
-# than they gain here.
-_PIECE = 1 << 13
+# Values added at once: below 10,000 BLAS does not start threads, which cost more than they gain.
+_ADDED = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,19 @@ class NoiseState:
 
     def __repr__(self) -> str:
         return f"NoiseState(key=<secret>, step={self.step})"
+
+    def normals(self, dtype: DTypeLike) -> Normals:
+        """Return the generator of the vectors ``Z_t``; a subclass may have another.
+
+        Parameters
+        ----------
+        dtype : {float64, float32}
+
+        Returns
+        -------
+        Normals
+        """
+        return CipherNormals(self.key, dtype)
 
 
 def noise_state(rng: Any) -> NoiseState:
@@ -96,24 +107,6 @@ def noise_state(rng: Any) -> NoiseState:
     return NoiseState(int.from_bytes(words.tobytes(), "little"))
 
 
-class _Gaussian:
-    """Standard normal vectors ``Z_t``, addressed by step and piece."""
-
-    def __init__(self, key: int, dtype: np.dtype[Any]) -> None:
-        self._bits = ChaCha(key=key)
-        self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state
-        self._dtype: Any = dtype
-
-    def fill(self, step: int, piece: int, out: NDArray[Any]) -> None:
-        """Write one piece of ``Z_step`` to ``out``."""
-        # The low word counts 32-bit outputs.  A piece uses far fewer than 2^32 of them, so no
-        # two pieces share any.
-        self._state["state"]["ctr"][:] = (piece << 32, step)
-        self._bits.state = self._state
-        self._generator.standard_normal(out=out, dtype=self._dtype)
-
-
 class NoiseStream(ABC, Iterator[NDArray[Any]]):
     """Rows of ``C^-1 Z`` in order; ``Z`` has independent standard normal entries.
 
@@ -139,9 +132,9 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
             raise ValueError(f"dtype must be float64 or float32, got {dtype!r}.")
         self._size = int(np.prod(self.shape, dtype=np.int64))
         start = noise_state(rng)
-        self._key = start.key
-        self._gaussian = _Gaussian(start.key, self.dtype)
-        self._scratch = np.empty(min(_PIECE, self._size), self.dtype)
+        self._start = start
+        self._normals = start.normals(self.dtype)
+        self._scratch = np.empty(min(PIECE, self._size), self.dtype)
         self._axpy = daxpy if self.dtype == np.float64 else saxpy
         self._step = 0
         self.seek(start.step)
@@ -149,7 +142,7 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
     @property
     def state(self) -> NoiseState:
         """Key and step; pass it as ``rng`` to resume with the next row."""
-        return NoiseState(self._key, self._step)
+        return replace(self._start, step=self._step)
 
     def seek(self, step: int) -> "NoiseStream":
         """Move to a step, so that the next row drawn is row ``step``.
@@ -189,8 +182,8 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
                 f"{out.dtype} of shape {out.shape}."
             )
         flat = out.reshape(-1)
-        for piece, start in enumerate(range(0, self._size, _PIECE)):
-            part = slice(start, min(start + _PIECE, self._size))
+        for piece, start in enumerate(range(0, self._size, PIECE)):
+            part = slice(start, min(start + PIECE, self._size))
             self._write(piece, part, flat[part])
         self._step += 1
         return out
@@ -208,6 +201,17 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
         while self._step < step:
             self.draw(row)
 
+    def _add(self, a: float, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """``out += a x`` for one piece."""
+        for start in range(0, len(out), _ADDED):
+            part = slice(start, start + _ADDED)
+            self._axpy(x[part], out[part], a=a)
+
+    def _add_lagged(self, a: Array, lags: range, ring: NDArray[Any], out: NDArray[Any]) -> None:
+        """``out += a_lag x_{t - lag}`` for all lags in order; row ``s % len(ring)`` is ``x_s``."""
+        for lag in lags:
+            self._add(a[lag], ring[(self._step - lag) % len(ring)], out)
+
     @abstractmethod
     def _reset(self, step: int) -> None:
         """Prepare the memory of the stream for ``step``."""
@@ -215,15 +219,6 @@ class NoiseStream(ABC, Iterator[NDArray[Any]]):
     @abstractmethod
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         """Compute one piece of the current row."""
-
-
-def _add_lagged(
-    axpy: Any, ring: NDArray[Any], step: int, a: Array, lags: range, out: NDArray[Any]
-) -> None:
-    """``out += a_lag x_{step - lag}`` for all lags in order; row ``t % len(ring)`` is ``x_t``."""
-    slots = len(ring)
-    for lag in lags:
-        axpy(ring[(step - lag) % slots], out, a=a[lag])
 
 
 class FiniteStream(NoiseStream):
@@ -270,14 +265,14 @@ class FiniteStream(NoiseStream):
         if self._ring is None:
             self._ring = np.empty((slots, self._size), self.dtype)
         for earlier in range(max(0, step - slots), step):
-            for piece, start in enumerate(range(0, self._size, _PIECE)):
-                row = self._ring[earlier % slots, start : start + _PIECE]
-                self._gaussian.fill(earlier, piece, row)
+            for piece, start in enumerate(range(0, self._size, PIECE)):
+                row = self._ring[earlier % slots, start : start + PIECE]
+                self._normals.fill(earlier, piece, row)
 
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         a, t = self._inverse, self._step
         scratch = self._scratch[: len(out)]
-        self._gaussian.fill(t, piece, out)
+        self._normals.fill(t, piece, out)
         if self._ring is not None:
             scratch[:] = out  # stored below, when the oldest vector is no longer needed
         if a[0] != 1.0:
@@ -285,11 +280,11 @@ class FiniteStream(NoiseStream):
         lags = range(1, min(len(a) - 1, t) + 1)
         if self._ring is None:
             for lag in lags:
-                self._gaussian.fill(t - lag, piece, scratch)
-                self._axpy(scratch, out, a=a[lag])
+                self._normals.fill(t - lag, piece, scratch)
+                self._add(a[lag], scratch, out)
         else:
             ring = self._ring[:, part]
-            _add_lagged(self._axpy, ring, t, a, lags, out)
+            self._add_lagged(a, lags, ring, out)
             ring[t % len(ring)] = scratch
 
 
@@ -329,8 +324,8 @@ class RecursiveStream(NoiseStream):
         c, t, ring = self._coef, self._step, self._ring
         assert ring is not None
         ring = ring[:, part]
-        self._gaussian.fill(t, piece, out)
-        _add_lagged(self._axpy, ring, t, -c, range(1, min(len(ring), t) + 1), out)
+        self._normals.fill(t, piece, out)
+        self._add_lagged(-c, range(1, min(len(ring), t) + 1), ring, out)
         if c[0] != 1.0:
             out /= self.dtype.type(c[0])
         if len(ring):
@@ -377,9 +372,9 @@ class BufferedLinearStream(NoiseStream):
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         buffers = self._buffers
         assert buffers is not None
-        self._gaussian.fill(self._step, piece, out)
+        self._normals.fill(self._step, piece, out)
         for buffer, omega in zip(buffers, self._omega, strict=True):
-            self._axpy(buffer[part], out, a=-omega)
+            self._add(-omega, buffer[part], out)
         for buffer, theta in zip(buffers, self._theta, strict=True):
             buffer[part] *= self.dtype.type(theta)
             buffer[part] += out
@@ -425,8 +420,8 @@ class DenseStream(NoiseStream):
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
         row, t, rows = self._matrix[self._step], self._step, self._rows
         assert rows is not None
-        self._gaussian.fill(t, piece, out)
+        self._normals.fill(t, piece, out)
         for earlier in np.flatnonzero(row[:t]):
-            self._axpy(rows[earlier, part], out, a=-row[earlier])
+            self._add(-row[earlier], rows[earlier, part], out)
         out /= self.dtype.type(row[t])
         rows[t, part] = out

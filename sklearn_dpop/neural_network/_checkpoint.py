@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 __all__ = ["data_tag", "load_checkpoint", "remove_checkpoint", "save_checkpoint"]
 
-_FORMAT = 1
+_FORMAT = 2  # to be raised when a saved key would give other noise
 
 
 def data_tag(key: int, arrays: Sequence[NDArray[Any]]) -> str:

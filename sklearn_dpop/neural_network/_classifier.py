@@ -985,9 +985,6 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         if certificate is None:
             return NoGuarantee(type(self).__name__, self.adjacency, public)
         seeded = self.random_state is not None
-        source = run.source
-        if self.noise_source == "fast":
-            source = f"torch's Mersenne Twister, not cryptographic, keyed by {source}"
         return PrivacyReport(
             mechanism=_MECHANISM,
             estimator=type(self).__name__,
@@ -996,7 +993,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             assumptions=_ASSUMPTIONS
             if public["n_validation"] is None
             else (*_ASSUMPTIONS, "the validation records are public"),
-            noise_source=source,
+            noise_source=f"{NOISE_SOURCES[self.noise_source]}, keyed by {run.source}",
             seeded=seeded,
             warnings=expected_warnings(certificate, public, seeded=seeded),
             versions=package_versions(_MECHANISM),

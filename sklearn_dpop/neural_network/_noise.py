@@ -12,15 +12,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from randomgen import ChaCha
 from torch import Tensor
 
 from sklearn_dpop.factorization import NoiseState, NoiseStream, Strategy
+from sklearn_dpop.factorization._normals import Normals
 
 __all__ = ["NOISE_SOURCES", "WeightNoise", "check_regenerates"]
 
-NOISE_SOURCES = ("secure", "fast")
+# What the report calls them.
+NOISE_SOURCES = {
+    "secure": "AES-128 in counter mode",
+    "fast": "torch's Mersenne Twister, not cryptographic",
+}
 
 # Layout of a saved state of torch's CPU generator: 8 bytes seed, 4 bytes words left, 4 bytes
 # flag, 8 bytes position, and 624 words of 8 bytes, of which the low 4 count.
@@ -54,7 +59,7 @@ def check_regenerates(strategy: Strategy) -> None:
         ) from None
 
 
-class _TorchGaussian:
+class _TorchNormals:
     """Standard normals from torch's Mersenne Twister, addressed like those of the streams.
 
     A torch seed has 32 effective bits.  The whole state of the generator is set instead, for
@@ -81,6 +86,17 @@ class _TorchGaussian:
         torch.from_numpy(out).normal_(generator=self._generator)
 
 
+class _TorchNoiseState(NoiseState):
+    """State of a stream whose vectors come from torch."""
+
+    def normals(self, dtype: DTypeLike) -> Normals:
+        """Return the generator; torch goes by the dtype of the memory."""
+        return _TorchNormals(self.key)
+
+
+_STATES = {"secure": NoiseState, "fast": _TorchNoiseState}
+
+
 class WeightNoise:
     """Rows of ``C^-1 Z`` in the shapes of some weights.
 
@@ -93,7 +109,7 @@ class WeightNoise:
     state : NoiseState
         Secret key, and the step to begin with.
     source : {"secure", "fast"}, default="secure"
-        ChaCha20, or torch's Mersenne Twister keyed by ChaCha20.
+        AES-128 in counter mode, or torch's Mersenne Twister keyed by ChaCha20.
     buffered : bool, default=True
         Keep the earlier random vectors, or make them again at every step; the rows are the same.
 
@@ -119,12 +135,8 @@ class WeightNoise:
         dtype = {torch.float32: np.float32, torch.float64: np.float64}[weights[0].dtype]
         self._row = np.empty(sum(sizes), dtype)
         self._stream: NoiseStream = strategy.noise_stream(
-            self._row.shape, NoiseState(state.key), dtype=dtype, buffered=buffered
+            self._row.shape, _STATES[source](state.key, state.step), dtype=dtype, buffered=buffered
         )
-        if source == "fast":
-            gaussian: Any = _TorchGaussian(state.key)
-            self._stream._gaussian = gaussian
-        self._stream.seek(state.step)
         self._cpu = torch.from_numpy(self._row)
         self._flat = self._cpu.to(weights[0].device)  # the same memory on the CPU
         self._views = [

@@ -35,7 +35,7 @@ from sklearn_dpop.neural_network import _step
 from sklearn_dpop.neural_network._clipped import FeatureStore
 from sklearn_dpop.neural_network._inputs import bounds_of
 from sklearn_dpop.neural_network._kan import KAN
-from sklearn_dpop.neural_network._noise import WeightNoise, _TorchGaussian
+from sklearn_dpop.neural_network._noise import WeightNoise, _TorchNormals
 from sklearn_dpop.neural_network._step import PrivateStep, project_
 from sklearn_dpop.privacy import PrivacyReport, Schedule, calibrate_noise_multiplier
 
@@ -286,7 +286,7 @@ def assert_same_weights(a, b, same=True):
 
 def test_pieces_of_fast_noise_are_normal_and_unrelated():
     # Fourth moments too: a state that torch read wrongly would not give normals.
-    gaussian = _TorchGaussian(key=11)
+    gaussian = _TorchNormals(key=11)
     z = np.empty((50, 2000), np.float32)
     for step in range(25):
         gaussian.fill(step, 0, z[2 * step])
@@ -294,7 +294,7 @@ def test_pieces_of_fast_noise_are_normal_and_unrelated():
     assert is_white(z.astype(float))
     assert abs((z**4).mean() - 3) < 5 * math.sqrt(96 / z.size)  # variance of z^4 is 96
     again = np.empty(2000, np.float32)
-    _TorchGaussian(key=11).fill(24, 1, again)
+    _TorchNormals(key=11).fill(24, 1, again)
     np.testing.assert_array_equal(again, z[-1])
 
 
