@@ -253,7 +253,7 @@ class FiniteStream(NoiseStream):
         dtype: DTypeLike = np.float64,
         buffered: bool = True,
     ) -> None:
-        self._inverse = inverse
+        self.inverse = inverse
         self._ring: NDArray[Any] | None = None
         self._buffered = buffered and len(inverse) > 1
         super().__init__(shape, rng, dtype)
@@ -261,7 +261,7 @@ class FiniteStream(NoiseStream):
     def _reset(self, step: int) -> None:
         if not self._buffered:
             return
-        slots = len(self._inverse) - 1
+        slots = len(self.inverse) - 1
         if self._ring is None:
             self._ring = np.empty((slots, self._size), self.dtype)
         for earlier in range(max(0, step - slots), step):
@@ -270,7 +270,7 @@ class FiniteStream(NoiseStream):
                 self._normals.fill(earlier, piece, row)
 
     def _write(self, piece: int, part: slice, out: NDArray[Any]) -> None:
-        a, t = self._inverse, self._step
+        a, t = self.inverse, self._step
         scratch = self._scratch[: len(out)]
         self._normals.fill(t, piece, out)
         if self._ring is not None:

@@ -993,7 +993,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             assumptions=_ASSUMPTIONS
             if public["n_validation"] is None
             else (*_ASSUMPTIONS, "the validation records are public"),
-            noise_source=f"{NOISE_SOURCES[self.noise_source]}, keyed by {run.source}",
+            noise_source=f"{run.training.generator}, keyed by {run.source}",
             seeded=seeded,
             warnings=expected_warnings(certificate, public, seeded=seeded),
             versions=package_versions(_MECHANISM),

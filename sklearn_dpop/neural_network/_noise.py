@@ -131,14 +131,22 @@ class WeightNoise:
         source: str = "secure",
         buffered: bool = True,
     ) -> None:
+        self.generator = NOISE_SOURCES[source]
         sizes = [w.numel() for w in weights]
-        dtype = {torch.float32: np.float32, torch.float64: np.float64}[weights[0].dtype]
-        self._row = np.empty(sum(sizes), dtype)
-        self._stream: NoiseStream = strategy.noise_stream(
-            self._row.shape, _STATES[source](state.key, state.step), dtype=dtype, buffered=buffered
+        device = weights[0].device
+        # Pinned memory is copied to CUDA while the CPU goes on.
+        self._cpu = torch.empty(
+            sum(sizes), dtype=weights[0].dtype, pin_memory=device.type == "cuda"
         )
-        self._cpu = torch.from_numpy(self._row)
-        self._flat = self._cpu.to(weights[0].device)  # the same memory on the CPU
+        self._row = self._cpu.numpy()
+        self._stream: NoiseStream = strategy.noise_stream(
+            self._row.shape,
+            _STATES[source](state.key, state.step),
+            dtype=self._row.dtype,
+            buffered=buffered,
+        )
+        self._flat = self._cpu if device.type == "cpu" else self._cpu.to(device)
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None
         self._views = [
             part.view(w.shape) for part, w in zip(self._flat.split(sizes), weights, strict=True)
         ]
@@ -151,9 +159,13 @@ class WeightNoise:
         list of Tensors
             With the shapes of the weights.
         """
+        if self._copied is not None:
+            self._copied.synchronize()  # the last row has left the memory
         self._stream.draw(self._row)
         if self._flat is not self._cpu:
-            self._flat.copy_(self._cpu)
+            self._flat.copy_(self._cpu, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
         return self._views
 
     def __getstate__(self) -> NoReturn:

@@ -15,8 +15,8 @@ from sklearn_dpop.factorization import NoiseState
 
 from ._checkpoint import data_tag
 from ._clipped import FeatureStore, per_record
+from ._device_noise import make_weight_noise
 from ._kan import KAN
-from ._noise import WeightNoise
 from ._plan import Plan
 from ._step import PrivateStep
 
@@ -60,6 +60,16 @@ class Training:
         Called when the noisy gradients are in place.
     saved : mapping, optional
         State to continue from: `state` of an earlier training.
+
+    Attributes
+    ----------
+    generator : str or None
+        What the noise is drawn from.
+
+    Raises
+    ------
+    ValueError
+        If the saved training drew its noise from another generator.
     """
 
     def __init__(
@@ -95,12 +105,19 @@ class Training:
             optimizer.load_state_dict(saved["optimizer"])
         noise = None
         if plan.noise_multiplier:
-            noise = WeightNoise(
+            noise = make_weight_noise(
                 plan.strategy,
                 self._weights,
                 NoiseState(keys["noise"], self.step),
                 source=noise_source,
                 buffered=noise_memory == "buffer",
+            )
+        self.generator = None if noise is None else noise.generator
+        if saved is not None and saved["generator"] != self.generator:
+            # The ring would be filled with other numbers, and the same steps get other noise.
+            raise ValueError(
+                f"device and noise_source must be such that noise is drawn from "
+                f"{saved['generator']!r} as before the interruption, got {self.generator!r}."
             )
         self._device = self._weights[0].device
         labels = torch.from_numpy(codes)
@@ -162,6 +179,7 @@ class Training:
             "step": self.step,
             "keys": {name: hex(key) for name, key in self._keys.items()},
             "data": self._tag,
+            "generator": self.generator,
             "weights": self._weights,
             "optimizer": self._optimizer.state_dict(),
         }
