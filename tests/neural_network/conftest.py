@@ -1,7 +1,17 @@
 """What the tests of the estimator share."""
 
+import contextlib
+import os
+
 import numpy as np
 import pytest
+
+with contextlib.suppress(ImportError):
+    import torch
+
+    if not torch.cuda.is_available():
+        # Triton looks at this when it is imported; kernels are interpreted then.
+        os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(autouse=True)

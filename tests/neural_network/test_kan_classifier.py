@@ -31,8 +31,9 @@ from skorch.callbacks import (
 from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import BIFR, BLT, BSR, Identity, LambdaCGD, NoiseState
-from sklearn_dpop.neural_network import _step
+from sklearn_dpop.neural_network import _step, _training
 from sklearn_dpop.neural_network._clipped import FeatureStore
+from sklearn_dpop.neural_network._device_noise import DeviceNoise
 from sklearn_dpop.neural_network._inputs import bounds_of
 from sklearn_dpop.neural_network._kan import KAN
 from sklearn_dpop.neural_network._noise import WeightNoise, _TorchNormals
@@ -612,6 +613,41 @@ def test_a_checkpoint_is_for_the_same_records_and_parameters_only(data, tmp_path
         quick(checkpoint=path).fit(X, y)
 
 
+def philox_on_the_cpu(patch):
+    """The generator of CUDA's fast noise."""
+
+    def make(strategy, weights, state, *, source, buffered):
+        if source == "secure":
+            return WeightNoise(strategy, weights, state, buffered=buffered)
+        inverse = strategy.noise_stream(1, 0).inverse.tolist()
+        return DeviceNoise(inverse, weights, state, buffered=buffered)
+
+    patch.setattr(_training, "make_weight_noise", make)
+
+
+def test_a_checkpoint_is_for_the_same_generator_only(data, tmp_path, monkeypatch):
+    # Trained on the CPU, resumed on another device: the same steps would get other noise.
+    path = tmp_path / "training.pt"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(6, patch)
+        with pytest.raises(KeyboardInterrupt):
+            quick(checkpoint=path, noise_source="fast").fit(*data)
+    with pytest.MonkeyPatch.context() as patch:
+        philox_on_the_cpu(patch)
+        with pytest.raises(ValueError, match=r"Mersenne Twister.* as before .*got 'Philox"):
+            quick(checkpoint=path, noise_source="fast").fit(*data)
+    clf = quick(checkpoint=path, noise_source="fast").fit(*data)
+    assert "Mersenne Twister, not cryptographic" in clf.privacy_report_.noise_source
+
+
+def test_the_report_names_the_generator(data, monkeypatch):
+    assert quick().fit(*data).privacy_report_.noise_source.startswith("AES-128 in counter mode")
+    philox_on_the_cpu(monkeypatch)
+    report = quick(noise_source="fast").fit(*data).privacy_report_
+    assert report.noise_source.startswith("Philox4x32-10, not cryptographic, keyed by ChaCha20")
+    assert report.verify()
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -792,11 +828,12 @@ def test_the_way_of_computing_changes_rounding_only(data):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("noise_source", ["secure", "fast"])
 def test_cuda_gives_the_network_of_the_cpu(noise_source, data):
-    # All randomness is drawn on the CPU, so that only rounding differs.
-    fits = [
-        quick(random_state=0, lr=0.3, noise_source=noise_source, device=device).fit(*data)
-        for device in ("cpu", "cuda")
-    ]
+    # The same random numbers on both, so that only rounding differs.
+    params = {"random_state": 0, "lr": 0.3, "noise_source": noise_source}
+    with pytest.MonkeyPatch.context() as patch:
+        philox_on_the_cpu(patch)
+        fits = [quick(**params, device="cpu").fit(*data)]
+    fits.append(quick(**params, device="cuda").fit(*data))
     assert next(fits[1].module_.parameters()).device.type == "cuda"
     a, b = (clf.decision_function(data[0]) for clf in fits)
     np.testing.assert_allclose(a, b, atol=1e-3)

@@ -32,10 +32,14 @@ DEVICES = [
 
 # Known answers that come with Random123 (Salmon et al. 2011): counter, key, words.
 KNOWN = [
-    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
-]  # fmt: skip
+    ("0 0 0 0", "0 0", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    (" ".join(["ffffffff"] * 4), "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    (
+        "243f6a88 85a308d3 13198a2e 03707344",
+        "a4093822 299f31d0",
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ),
+]
 
 
 def numbers(text):
@@ -216,12 +220,9 @@ def test_where_noise_is_made():
 def fused():
     """The kernel: compiled where there is CUDA, else interpreted."""
     pytest.importorskip("triton")
-    with pytest.MonkeyPatch.context() as patch:
-        if not CUDA:
-            patch.setenv("TRITON_INTERPRET", "1")
-        from sklearn_dpop.neural_network._triton import write_row as kernel
+    from sklearn_dpop.neural_network._triton import write_row as kernel
 
-        yield kernel
+    return kernel
 
 
 def on_device(values):
