@@ -19,11 +19,11 @@ $(VENV)/.plot: $(BIN)/python pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e ".[test,kan]"
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e ".[test-kan]"
 	touch $@
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e ".[docs,kan]"
 	touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
