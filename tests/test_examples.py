@@ -164,12 +164,45 @@ def check_coefficients(output):
     assert all(float(a) == pytest.approx(float(b), rel=0.05) for a, b in pairs)
 
 
+def check_kan_quickstart(output):
+    assert "(epsilon = 2, delta = 1e-05)-differential privacy, zero-out adjacency" in output
+    private = number_after("private network, epsilon = 2:", output)
+    # The more frequent class has half; of 20 fits the worst had .941, and without noise .970.
+    assert private > 0.9
+    assert number_after("network, not private:", output) > 0.95
+    assert number_after("private linear model:", output) < 0.6
+    rows = re.findall(r"^ +([\d.]+) +(0\.\d+)$", output, re.MULTILINE)
+    assert [float(row[0]) for row in rows] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+def check_kan_edges(output):
+    # The more frequent class has half, the true risk .75.
+    assert 0.65 < number_after("test accuracy at epsilon = 1:", output) < 0.8
+    names = ("age", "bmi", "sleep", "pressure", "height")
+    shares = {name: number_after(name, output) for name in names}
+    assert sum(shares.values()) == pytest.approx(1.0, abs=0.03)
+    assert shares["height"] < max(shares.values())
+
+
+def check_kan_resume(output):
+    assert re.findall(r"checkpoint is there: (\w+)", output) == ["True", "False"]
+    assert "permissions: 0o600" in output
+    assert "the same network to the last bit: True" in output
+    assert "refused: made with other records" in output
+    assert output.count("steps planned, epsilon 2") == 3
+    assert "refused: partial_fit: all of the epochs=3 are done" in output
+    assert re.search(r"stopped after \d+ of 20 epochs", output)
+
+
 CHECKS = {
     "choose_strategy": check_choose_strategy,
+    "kan_resume": check_kan_resume,
     "plot_coefficients": check_coefficients,
     "plot_column_transformer": check_column_transformer,
     "plot_epsilon_accuracy": check_epsilon_accuracy,
     "plot_grid_search": check_grid_search,
+    "plot_kan_edges": check_kan_edges,
+    "plot_kan_quickstart": check_kan_quickstart,
     "plot_profiles": check_profiles,
     "plot_quickstart": check_quickstart,
     "plot_sampling": check_sampling,
@@ -179,6 +212,8 @@ CHECKS = {
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_example_runs(script, tmp_path):
+    if "kan_" in script.stem:
+        pytest.importorskip("skorch")
     output = run(script, cwd=tmp_path)
     if script.stem in CHECKS:
         CHECKS[script.stem](output)
@@ -205,6 +240,7 @@ def test_page_shows_what_its_code_prints(page, tmp_path):
         "exceptions",
         "factorization",
         "linear_model",
+        "neural_network",
         "preprocessing",
         "privacy",
         "release",

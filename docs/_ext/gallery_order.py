@@ -2,9 +2,12 @@
 
 _FIRST = (
     "plot_quickstart.py",
+    "plot_kan_quickstart.py",
     "plot_column_transformer.py",
     "plot_verify_report.py",
     "plot_grid_search.py",
+    "plot_kan_edges.py",
+    "kan_resume.py",
     "plot_epsilon_accuracy.py",
     "plot_profiles.py",
     "choose_strategy.py",
