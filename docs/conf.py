@@ -77,6 +77,8 @@ _PAGES = (
     "threat_model",
     "logistic",
     "accuracy",
+    "network",
+    "gpu",
     "correlated",
     "sampling",
     "glossary",

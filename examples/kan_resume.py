@@ -27,8 +27,9 @@ from sklearn_dpop import KANClassifierDP
 
 X, y = make_gaussian_quantiles(n_samples=5_000, n_features=4, n_classes=2, random_state=0)
 clf = KANClassifierDP(
-    epsilon=2.0, delta=1e-5, classes=[0, 1], feature_bounds=(-3, 3), sampling="cyclic", epochs=40,
-    random_state=0, device="cpu", checkpoint={checkpoint!r},
+    epsilon=2.0, delta=1e-5, classes=[0, 1], feature_bounds=(-3, 3),
+    sampling="cyclic", epochs=40, random_state=0, device="cpu",
+    checkpoint={checkpoint!r},
 ).fit(X, y)
 """
 
@@ -91,13 +92,17 @@ shutil.rmtree(folder)
 from sklearn_dpop import KANClassifierDP
 
 clf = KANClassifierDP(
-    epsilon=2.0, delta=1e-5, classes=[0, 1], feature_bounds=(-3, 3), sampling="cyclic", epochs=3
+    epsilon=2.0,
+    delta=1e-5,
+    classes=[0, 1],
+    feature_bounds=(-3, 3),
+    sampling="cyclic",
+    epochs=3,
 )
 for epoch in range(3):
     clf.partial_fit(X, y)
-    print(
-        f"epoch {epoch + 1}: {clf.n_steps_} steps planned, epsilon {clf.history_[-1]['epsilon']:g}"
-    )
+    spent = clf.history_[-1]["epsilon"]
+    print(f"epoch {epoch + 1}: {clf.n_steps_} steps planned, epsilon {spent:g}")
 try:
     clf.partial_fit(X, y)
 except ValueError as error:
