@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -484,6 +485,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             )
         if self.checkpoint is not None and self.callbacks:
             raise ValueError("checkpoint: not with callbacks, whose state it does not save")
+        if self.checkpoint is not None and not Path(self.checkpoint).absolute().parent.is_dir():
+            raise ValueError(
+                f"checkpoint={self.checkpoint!r}: must be a file in a directory that exists"
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

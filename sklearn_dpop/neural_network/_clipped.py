@@ -235,6 +235,10 @@ def add_clipped_sum_(
             if mask is not None:
                 factors *= mask
             deltas = [_scaled(delta, factors) for delta in deltas]
+            # A delta of zero times a feature that is not a number would not be zero.
+            broken = norms.isfinite().logical_not_().unsqueeze(1)
+            for phi in features[1:]:
+                phi.masked_fill_(broken, 0.0)
         elif mask is not None:
             deltas = [delta * mask.unsqueeze(1) for delta in deltas]
         for layer, phi, delta, target in zip(layers, features, deltas, targets, strict=True):

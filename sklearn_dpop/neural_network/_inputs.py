@@ -109,7 +109,10 @@ def encode_labels(
         return classes, codes.astype(np.intp)
     classes = declared_classes(declared)
     position = {label: code for code, label in enumerate(classes.tolist())}
-    present, inverse = np.unique(y, return_inverse=True)
+    try:
+        present, inverse = np.unique(y, return_inverse=True)
+    except TypeError:  # of several types, that cannot be sorted
+        raise ValueError(f"y contains labels that are not in classes={declared!r}") from None
     if not all(label in position for label in present.tolist()):
         raise ValueError(f"y contains labels that are not in classes={declared!r}")
     known = np.array([position[label] for label in present.tolist()], dtype=np.intp)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ._clipped import FeatureStore, add_clipped_sum_, clipped_sum
+from ._device_noise import DeviceNoise
 from ._kan import KAN
 from ._noise import WeightNoise
 
@@ -82,7 +83,7 @@ class PrivateStep:
         ``C_clip``.
     batch_size : float
         ``B``, expected and public.
-    noise : WeightNoise or None
+    noise : WeightNoise, DeviceNoise or None
         None for no noise.
     noise_multiplier : float
         ``kappa``.
@@ -105,7 +106,7 @@ class PrivateStep:
         *,
         max_grad_norm: float,
         batch_size: float,
-        noise: WeightNoise | None,
+        noise: WeightNoise | DeviceNoise | None,
         noise_multiplier: float,
         physical_batch_size: int = 1024,
         radius: float | None = None,

@@ -11,6 +11,7 @@ from html import escape as escape_markup
 from typing import TYPE_CHECKING, Any
 
 from sklearn_dpop.privacy._report_text import (
+    ARITHMETIC,
     INPUTS,
     INTERMEDIATES,
     UTILITY,
@@ -349,8 +350,11 @@ def _contributions(report: PrivacyReport) -> str:
 
 def _assumptions(report: PrivacyReport) -> str:
     items = [*report.assumptions, f"The noise came from: {report.noise_source}"]
-    if not any("rounding" in text for text in report.assumptions):
-        items.append("The guarantee is one in exact arithmetic: float64 rounding is outside it")
+    if not any("rounding is outside" in text for text in report.assumptions):
+        items.append(
+            f"The guarantee is one in exact arithmetic: {ARITHMETIC[report.mechanism]} rounding "
+            f"is outside it"
+        )
     items.append("Nothing else that depends on the records was published")
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in items) + "</ul>"
 

@@ -140,6 +140,8 @@ _REPLACE_ONE = (
     "Replacing any one record by any other",
     "tell two equally likely candidates for the last one apart",
 )
+# Floating-point numbers that a mechanism computes and releases in.
+ARITHMETIC = {"objective-perturbation-gd": "float64", "correlated-noise-gd": "float32"}
 _CHANGES = {
     "objective-perturbation-gd": {
         "replace-one": _REPLACE_ONE,
@@ -464,7 +466,8 @@ def summary(report: PrivacyReport) -> str:
         body += _row("sharper", note)
     tail = _row(
         "not covered",
-        "the assumptions (report.assumptions), float64 rounding, anything else published",
+        f"the assumptions (report.assumptions), {ARITHMETIC[report.mechanism]} rounding, anything "
+        f"else published",
     )
     tail += _row("check it", "report.verify(), or: sklearn-dpop verify report.json")
     room = MAX_LINES - len(lines) - len(body) - len(tail)

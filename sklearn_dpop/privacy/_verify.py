@@ -24,7 +24,7 @@ from sklearn_dpop.privacy._report import (
     expected_warnings,
     known_loss_constants,
 )
-from sklearn_dpop.privacy._report_text import number, statement, wrap
+from sklearn_dpop.privacy._report_text import ARITHMETIC, number, statement, wrap
 from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES as CORRELATED_ADJACENCIES
 from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
@@ -489,8 +489,8 @@ def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
         f"the noise came from the source named ({report.noise_source}) and was used once",
         records,
         "nothing else that depends on the records was published",
-        "sampled noise and float64 rounding are outside the theorem: it is a guarantee in exact "
-        "arithmetic",
+        f"sampled noise and {ARITHMETIC[report.mechanism]} rounding are outside the theorem: it "
+        f"is a guarantee in exact arithmetic",
     ]
     loss = inputs.get("loss")
     if isinstance(loss, Mapping) and known_loss_constants(loss) is None:

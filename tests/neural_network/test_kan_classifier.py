@@ -648,6 +648,21 @@ def test_the_report_names_the_generator(data, monkeypatch):
     assert report.verify()
 
 
+def test_the_report_speaks_of_the_arithmetic_of_the_network(data):
+    report = quick().fit(*data).privacy_report_
+    for text in (str(report), report.to_html(), str(report.verify())):
+        assert "float32 rounding" in text
+        assert "float64" not in text
+
+
+def test_labels_of_several_types_are_refused_and_not_named(data):
+    X, y = data
+    mixed = np.array(["positive", 7], dtype=object)[y]
+    with pytest.raises(ValueError, match="not in classes") as caught:
+        quick(classes=["negative", "other"]).fit(X, mixed)
+    assert "positive" not in str(caught.value)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -671,6 +686,7 @@ def test_the_report_names_the_generator(data, monkeypatch):
         ({"callbacks": [LRScheduler("ReduceLROnPlateau")]}, "LRScheduler refused"),
         ({"callbacks": [ProgressBar()]}, "ProgressBar refused"),
         ({"callbacks": [Trajectory()], "checkpoint": "x.pt"}, "not with callbacks"),
+        ({"checkpoint": "no/such/place.pt"}, "in a directory that exists"),
         ({"classes": [0, 2]}, "labels that are not in classes"),
         ({"feature_bounds": (1, -1)}, "feature_bounds"),
         ({"n_basis": 2}, "n_basis"),

@@ -294,6 +294,21 @@ def test_weights_that_overflow_give_no_record_more(layer, value):
         assert exact_squared_norm(total) <= Fraction(0.1) ** 2
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("column", [0, 3])
+def test_features_that_are_not_numbers_give_no_record_more(column, layer, value):
+    # Infinity times a feature of zero: the hidden units, and their features, are not numbers.
+    options = {"hidden_width": (3, 2), "train_output_layer": True, "base_branch": True}
+    net, x, y, _ = problem(options, torch.float32)
+    with torch.no_grad():
+        net.layers[layer].weight[0, column, 0] = value
+    x = torch.stack([torch.zeros(x.shape[1]), torch.full((x.shape[1],), -0.99)])
+    for n in range(2):
+        total = contribution(net, x[n : n + 1], y[n : n + 1], 0.1)
+        assert exact_squared_norm(total) <= Fraction(0.1) ** 2
+
+
 def test_one_record_more_moves_the_sum_by_at_most_the_clipping_norm():
     net, x, y, _ = problem(VARIANTS["deep"], torch.float64)
     store, index = FeatureStore(net, x), torch.arange(len(x))
