@@ -108,6 +108,26 @@ def test_home_page_states_measured_accuracies():
             assert cell == f"{measured[data][label]['1.0']:.3f}"
 
 
+def test_the_home_page_shows_the_accuracy_of_the_network():
+    scores = json.loads((RESULTS / "kan_accuracy.json").read_text())["scores"]
+    text = (DOCS / "index.md").read_text()
+    header, _, *body = cells(text[text.index("| | MNIST |") :].split("\n\n")[0])
+    data = {
+        "MNIST": "mnist",
+        "MNIST, 3 against 8": "mnist 3/8",
+        "Adult": "adult",
+        "Covertype, 2 classes": "covertype 2",
+        "Covertype, 7 classes": "covertype 7",
+    }
+    assert header[1:] == list(data)
+    methods = {"our network": "BIFR 4", "linear model": "softmax", "tanh network": "mlp"}
+    assert len(body) == 3
+    for title, *shown in body:
+        method = methods[title.split(",")[0]]
+        for name, value in zip(data.values(), shown, strict=True):
+            assert value == f"{np.mean(scores[f'{name} | {method} | 2']):.3f}"
+
+
 def test_home_page_states_measured_speeds():
     text = " ".join((DOCS / "index.md").read_text().split())
     found = (RESULTS / "factorization_vs_jax_privacy.md").read_text()
