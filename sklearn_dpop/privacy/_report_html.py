@@ -141,7 +141,9 @@ _STYLE = f"""
  .sk-dpop-report th.sk-dpop-sym{{white-space:normal;max-width:9em}}
  .sk-dpop-report .sk-dpop-claim{{font-size:1.3em}}}}
 @media print{{.sk-dpop-report{{border:0;padding:0;max-width:none;font-size:11px}}
- .sk-dpop-report tr,.sk-dpop-report figure,.sk-dpop-report .sk-dpop-note{{break-inside:avoid}}}}
+ .sk-dpop-report tr,.sk-dpop-report figure,.sk-dpop-report .sk-dpop-note{{break-inside:avoid}}
+ .sk-dpop-report details::details-content{{content-visibility:visible;display:block}}
+ .sk-dpop-report summary{{break-after:avoid}}}}
 """
 
 _PAGE_STYLE = f"""

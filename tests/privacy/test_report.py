@@ -568,6 +568,13 @@ def test_the_theme_of_the_host_wins_over_that_of_the_system_and_paper_over_both(
     assert at == sorted(at)
 
 
+def test_html_prints_what_is_folded(reports):
+    # On paper nobody can open a part: looked at in Chromium, which knows this selector.
+    html = reports["tight", "replace-one", 1].to_html()
+    print_rules = html[html.rindex("@media print{.sk-dpop-report{") :]
+    assert "details::details-content{content-visibility:visible;display:block}" in print_rules
+
+
 def test_html_says_once_that_rounding_is_outside(reports):
     report = reports["tight", "replace-one", 1]
     with_it = replace(report, assumptions=("float32 rounding is outside the theorem",))
