@@ -1,7 +1,10 @@
 """Noise by Philox: known answers, the law, the rows, and one kernel that makes them."""
 
 import math
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -255,3 +258,35 @@ def test_the_kernel_with_a_ring_gives_the_same_bits(fused, inverse):
 def test_the_kernel_is_used_on_cuda_only(monkeypatch):
     assert device_noise._writer(torch.zeros(1)) is write_row
     assert device_noise._writer(torch.zeros(1, dtype=torch.float64)) is write_row
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from sklearn_dpop.neural_network._triton import _row
+
+types = {"out": "*fp32", "ring": "*fp32", "coef": "*fp32", "key": "u64", "step": "i32"}
+types |= {name: "i32" for name in ("lags", "slots", "n")} | {"RING": "constexpr"}
+types |= {"BLOCK": "constexpr"}
+for ring in (False, True):
+    source = ASTSource(fn=_row, signature=types, constexprs={"RING": ring, "BLOCK": 512})
+    for capability in (70, 90):
+        made = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+        print(ring, capability, len(made.asm["cubin"]) > 0, "fma.rn.f32" in made.asm["ptx"])
+"""
+
+
+def test_the_kernel_compiles_for_devices_that_are_not_there(tmp_path):
+    triton = pytest.importorskip("triton")
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):
+        pytest.skip("the compiler is called differently")
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    expected = [f"{ring} {cc} True True" for ring in (False, True) for cc in (70, 90)]
+    assert done.stdout.splitlines() == expected, done.stderr
