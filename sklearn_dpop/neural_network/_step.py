@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +54,8 @@ def project_(weights: Sequence[Tensor], center: Sequence[Tensor], radius: float)
     [0.6, 0.8]
     """
     moved = [w - c for w, c in zip(weights, center, strict=True)]
-    norm = math.hypot(*(torch.linalg.vector_norm(m, dtype=torch.float64).item() for m in moved))
+    norms = torch.stack([torch.linalg.vector_norm(m, dtype=torch.float64) for m in moved])
+    norm = torch.linalg.vector_norm(norms).item()  # the one time that CUDA is waited for
     if norm > radius:
         # Lowered a little, so that rounding does not leave the result outside.
         factor = radius / norm * (1 - 4 * torch.finfo(weights[0].dtype).eps)
