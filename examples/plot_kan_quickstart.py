@@ -4,7 +4,7 @@ A private network in a pipeline
 
 `KANClassifierDP` is for tables whose effects are not straight lines, and with some thousand
 records or more.  It drops into a pipeline like any other classifier, and carries a report.
-It needs torch and skorch: ``pip install "sklearn-dpop[kan]"``.
+It needs torch and skorch: ``pip install ".[kan]"`` in a copy of the repository.
 """
 
 # %%
