@@ -22,6 +22,10 @@ from numpy.typing import NDArray
 
 __all__ = ["data_tag", "load_checkpoint", "remove_checkpoint", "save_checkpoint"]
 
+_PARTS = {
+    "configuration", "data", "diagnostics", "format", "generator", "history", "keys", "optimizer",
+    "step", "weights",
+}  # fmt: skip
 _FORMAT = 2  # to be raised when a saved key would give other noise
 
 
@@ -93,7 +97,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any] | None:
         raise ValueError(
             f"checkpoint={path!r}: not a checkpoint ({type(error).__name__})"
         ) from None
-    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+    if not isinstance(state, dict) or state.get("format") != _FORMAT or set(state) != _PARTS:
         raise ValueError(f"checkpoint={path!r}: not a checkpoint of this version")
     return state
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from skorch import NeuralNetClassifier  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -33,9 +33,14 @@ from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, packa
 from sklearn_dpop.privacy.accounting import Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
 from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
-from sklearn_dpop.release._noise import noise_generator
+from sklearn_dpop.release._noise import (
+    OPERATING_SYSTEM_SOURCE,
+    SEEDED_SOURCE,
+    noise_generator,
+)
 
 from ._checkpoint import data_tag, load_checkpoint, remove_checkpoint, save_checkpoint
+from ._clipped import SMALLEST_CLIP
 from ._inputs import (
     PREFIXES,
     bounds_of,
@@ -59,6 +64,7 @@ _MECHANISM = "correlated-noise-gd"
 _POSITIVE = Interval(Real, 0, None, closed="neither")
 _COUNT = Interval(Integral, 1, None, closed="left")
 _PHYSICAL = 1024
+_LARGEST = 1e10
 # Parameters that say how something is computed, not what.
 _HOW_ONLY = (
     "callbacks",
@@ -70,6 +76,8 @@ _HOW_ONLY = (
     "physical_batch_size",
     "verbose",
 )
+# Attributes without a trailing underscore that a fit makes.
+_OWN = ("_modules", "_optimizers", "_criteria", "_run", "_spent")
 # Splines evaluated at once in prediction.
 _CELLS = 2**24
 # Seconds between checkpoints within an epoch.
@@ -104,10 +112,9 @@ class _Run:
 
     training: Training
     plan: Plan
-    public: Mapping[str, Any]
     classes: NDArray[Any]
-    source: str
     configuration: str
+    report: PrivacyReport | NoGuarantee
 
 
 class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
@@ -149,7 +156,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Subtract from the splines their value at the centre of the bounds, a public constant.
         Records then differ more in their gradients, and less of them is clipped.
     max_grad_norm : float, default=0.5
-        Norm to which the gradient of a record is clipped.
+        Norm to which the gradient of a record is clipped, from 1e-30 to 1e10; ``inf`` does not
+        clip, for ``epsilon=inf`` only.
     batch_size : int, default=125
         Expected number of records of a step; at most n_samples are used.
     epochs : int, default=10
@@ -158,7 +166,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Learning rate.  ``"auto"``, for plain SGD, is such that the noise in every weight has a
         root mean square of half of the weight's initial standard deviation; at most 64, and
         ``lr * max_grad_norm`` at most 32.  It depends on public numbers only, and costs no
-        search.
+        search.  A number is at most 1e10.
     strategy : Strategy, default=None
         Strategy matrix of :mod:`sklearn_dpop.factorization`.  None takes
         ``BIFR(gamma, bandwidth)``.
@@ -188,7 +196,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     checkpoint : str or path, default=None
         File to which the training is saved after every epoch, and every 30 seconds.  If it
         exists, `fit` continues the training saved there, with the same noise, if parameters and
-        data are the same.  It holds secrets; `fit` removes it at the end.
+        data are the same.  It holds secrets; `fit` removes it at the end.  Not together with
+        callbacks: what they remember is not saved.
     diagnostics : bool, default=False
         Keep training losses and shares of clipped records, **outside the guarantee**.
     optimizer : type, default=torch.optim.SGD
@@ -285,10 +294,14 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         "train_output_layer": ["boolean"],
         "base_branch": ["boolean"],
         "center_basis": ["boolean"],
-        "max_grad_norm": [Interval(Real, 0, math.inf, closed="right")],
+        # Far from overflow, which would happen before the noise is added.
+        "max_grad_norm": [
+            Interval(Real, SMALLEST_CLIP, _LARGEST, closed="both"),
+            Options(Real, {math.inf}),
+        ],
         "batch_size": [_COUNT],
         "epochs": [_COUNT],
-        "lr": [_POSITIVE, StrOptions({"auto"})],
+        "lr": [Interval(Real, 0, _LARGEST, closed="right"), StrOptions({"auto"})],
         "strategy": [Strategy, None],
         "gamma": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "bandwidth": [_COUNT],
@@ -324,6 +337,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     virtual_params_: ClassVar[dict[str, Any]] = {}
     # Of partial_fit; holds secrets.
     _run: _Run | None = None
+    # Whether a training of partial_fit was interrupted after it had released a network.
+    _spent = False
 
     fit_loop = _refused("fit_loop", _OUTSIDE)
     run_single_epoch = _refused("run_single_epoch", _OUTSIDE)
@@ -484,7 +499,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 f"of LBFGS would be one more release"
             )
         if self.checkpoint is not None and self.callbacks:
-            raise ValueError("checkpoint: not with callbacks, whose state it does not save")
+            raise ValueError(
+                "checkpoint: not with callbacks; it cannot save what they remember, so a training "
+                "that is continued could differ from the one that was interrupted"
+            )
         if self.checkpoint is not None and not Path(self.checkpoint).absolute().parent.is_dir():
             raise ValueError(
                 f"checkpoint={self.checkpoint!r}: must be a file in a directory that exists"
@@ -533,7 +551,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         TypeError
             For `fit_params`.
         """
-        with self._whole():
+        with self._alone(), self._whole():
             self._forget()
             _refuse(fit_params)
             self._check_callbacks(validation_data is not None)
@@ -604,39 +622,61 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         """
         _refuse(fit_params)
         self._check_callbacks(False)
-        run = self._run
-        if self.initialized_ and run is None:
-            raise ValueError(self._why_ended())
-        if run is None:
-            with self._whole():
-                self._forget()
-                declared = classes if self.classes is None else self.classes
-                X, codes, labels = self._records(X, y, declared, first=True)
-                _check_same_classes(classes, labels)
-                run = self._start(
-                    X, codes, labels, None, declared=declared is not None, again=True
-                )
-        else:
-            X, codes, labels = self._records(X, y, self.classes_, first=False)
-            _check_same_classes(classes, labels)
-            if not run.training.is_of(X, codes):
-                raise ValueError(
-                    "partial_fit: other records than in the first call; the guarantee is for "
-                    "all epochs on the same records"
-                )
-            if run.configuration != repr(self._configuration(labels, X.shape, run.plan)):
-                raise ValueError(
-                    "partial_fit: other parameters than in the first call, which planned all "
-                    "epochs"
-                )
-        with self._whole(), _progress(run.training, bool(self.verbose)) as progress:
-            going = self._run_epoch(run, progress, None)
-            if run.training.finished or not going:
-                self._finish(run)
+        with self._alone():
+            run = self._run
+            if run is None:
+                run = self._first(X, y, classes)
             else:
-                self._release(run)
-                self._run = run
+                self._check_again(run, X, y, classes)
+            self._go_on(run)
         return self
+
+    def _first(self, X: Any, y: Any, classes: ArrayLike | None) -> _Run:
+        """Plan all epochs of partial_fit, or take them from a checkpoint."""
+        if self.initialized_:
+            raise ValueError(self._why_ended())
+        if self._spent and not (self.checkpoint is not None and Path(self.checkpoint).exists()):
+            raise ValueError(
+                "partial_fit: an earlier call was interrupted when a network had been released "
+                "already, and the noise is gone.  fit, or a clone, starts a new training, which "
+                "spends its whole budget again"
+            )
+        with self._whole():
+            self._forget()
+            declared = classes if self.classes is None else self.classes
+            X, codes, labels = self._records(X, y, declared, first=True)
+            _check_same_classes(classes, labels)
+            return self._start(X, codes, labels, None, declared=declared is not None, again=True)
+
+    def _check_again(self, run: _Run, X: Any, y: Any, classes: ArrayLike | None) -> None:
+        """Refuse what differs from the first call; the training can go on afterwards."""
+        X, codes, labels = self._records(X, y, self.classes_, first=False)
+        _check_same_classes(classes, labels)
+        if not run.training.is_of(X, codes):
+            raise ValueError(
+                "partial_fit: other records than in the first call; the guarantee is for "
+                "all epochs on the same records"
+            )
+        if run.configuration != self._identity(labels, X.shape, run.plan):
+            raise ValueError(
+                "partial_fit: other parameters than in the first call, which planned all epochs"
+            )
+
+    def _go_on(self, run: _Run) -> None:
+        """Train for one epoch of partial_fit."""
+        released = self.initialized_ or run.training.step > 0
+        try:
+            with self._whole(), _progress(run.training, bool(self.verbose)) as progress:
+                going = self._run_epoch(run, progress, None)
+                if run.training.finished or not going:
+                    self._finish(run)
+                else:
+                    self._release(run)
+                    self._run = run
+        except BaseException:
+            if released:
+                self._spent = True
+            raise
 
     def _why_ended(self) -> str:
         done, planned = len(self.history_), self.schedule_.epochs
@@ -650,6 +690,20 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             f"partial_fit: all of the epochs={planned} are done; the guarantee is for no more.  "
             f"fit starts a new training, which spends its whole budget again"
         )
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second training of this object, by another thread or by a callback."""
+        token = object()
+        if self.__dict__.setdefault("_busy", token) is not token:
+            raise RuntimeError(
+                f"this {type(self).__name__} is being trained, by another thread or by the fit "
+                f"that called a callback; train a clone"
+            )
+        try:
+            yield
+        finally:
+            self.__dict__.pop("_busy", None)
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
@@ -735,19 +789,23 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self._warn(plan, public, len(X))
 
         configuration = self._configuration(classes, X.shape, plan)
+        identity = self._identity(classes, X.shape, plan)
         saved = None if self.checkpoint is None else load_checkpoint(self.checkpoint)
         if saved is None:
             keys, source = self._draw_keys(configuration)
         else:
-            keys = {name: int(key, 16) for name, key in saved["keys"].items()}
-            source = saved["source"]
+            keys = {name: int(saved["keys"][name], 16) for name in KEYS}
+            # Whether it was seeded is part of the configuration, which is compared below.
+            source = OPERATING_SYSTEM_SOURCE if self.random_state is None else SEEDED_SOURCE
         tag = data_tag(keys["noise"], [X, codes]) if again else None
         if saved is not None:
-            _check_saved(saved, repr(configuration), tag, self.checkpoint)
+            _check_saved(saved, identity, tag, self.checkpoint)
         generator = torch.Generator().manual_seed(keys["weights"] % 2**63)
         with self._current_init_context("module"):
             self.module_ = self._make_module(X.shape[1], n_outputs, bounds, generator, device)
         self._initialize_callbacks()
+        for _, callback in self.callbacks_:  # as callbacks__* have made them
+            check_callback(callback, validation is not None)
         with self._current_init_context("optimizer"):
             self.initialize_optimizer()
         self._initialize_history()
@@ -774,8 +832,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         if self.diagnostics:
             self.diagnostics_ = [] if saved is None else saved["diagnostics"]
         self.module_.train()
+        # Made before callbacks can change parameters.
+        report = self._report(plan, public, f"{training.generator}, keyed by {source}")
         self.notify("on_train_begin", X=None, y=None)
-        return _Run(training, plan, public, classes, source, repr(configuration))
+        return _Run(training, plan, classes, identity, report)
 
     def _run_epoch(self, run: _Run, progress: Any, validation: Any) -> bool:
         """Take the steps of one epoch; return whether no callback ends the training there."""
@@ -822,7 +882,6 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             return
         rows = ({k: v for k, v in row.items() if k != "batches"} for row in self.history_)
         state = run.training.state() | {
-            "source": run.source,
             "configuration": run.configuration,
             "history": [row for row in rows if row],  # not that of an epoch that goes on
             "diagnostics": list(getattr(self, "diagnostics_", [])),
@@ -838,7 +897,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self.strategy_ = run.plan.strategy
         self.noise_multiplier_ = run.plan.noise_multiplier
         self.n_steps_ = run.plan.schedule.n_steps
-        self.privacy_report_ = self._report(run)
+        self.privacy_report_ = run.report
         self.initialized_ = True
 
     def _finish(self, run: _Run) -> None:
@@ -913,6 +972,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "shape": list(shape),
         }
 
+    def _identity(self, classes: NDArray[Any], shape: tuple[int, ...], plan: Plan) -> str:
+        """Return all by which a training that goes on is recognized; repr cuts long arrays."""
+        strategy = {} if plan.certificate is None else plan.certificate.public_inputs()["strategy"]
+        return repr((self._configuration(classes, shape, plan), self._stated_bounds(), strategy))
+
     def _optimizer_settings(self) -> dict[str, Any]:
         return {
             name.removeprefix("optimizer__"): value
@@ -942,9 +1006,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         return {
             "classes": [str(label) for label in classes] if declared else "inferred",
             "n_classes": len(classes),
-            "feature_bounds": "inferred"
-            if self.feature_bounds is None
-            else [np.asarray(bound, dtype=float).tolist() for bound in self.feature_bounds],
+            "feature_bounds": self._stated_bounds(),
             "max_grad_norm": float(self.max_grad_norm),
             "expected_batch_size": plan.schedule.expected_batch_size,
             "n_steps": plan.schedule.n_steps,
@@ -966,6 +1028,11 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "diagnostics": bool(self.diagnostics),
         }
 
+    def _stated_bounds(self) -> Any:
+        if self.feature_bounds is None:
+            return "inferred"
+        return [np.asarray(bound, dtype=float).tolist() for bound in self.feature_bounds]
+
     def _warn(self, plan: Plan, public: Mapping[str, Any], n_samples: int) -> None:
         if self.batch_size > n_samples:
             warnings.warn(
@@ -985,8 +1052,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             leak = "inferred" in message or "outside the guarantee" in message
             warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=5)
 
-    def _report(self, run: _Run) -> PrivacyReport | NoGuarantee:
-        certificate, public = run.plan.certificate, dict(run.public)
+    def _report(
+        self, plan: Plan, public: Mapping[str, Any], source: str
+    ) -> PrivacyReport | NoGuarantee:
+        certificate = plan.certificate
         if certificate is None:
             return NoGuarantee(type(self).__name__, self.adjacency, public)
         seeded = self.random_state is not None
@@ -998,7 +1067,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             assumptions=_ASSUMPTIONS
             if public["n_validation"] is None
             else (*_ASSUMPTIONS, "the validation records are public"),
-            noise_source=f"{run.training.generator}, keyed by {run.source}",
+            noise_source=source,
             seeded=seeded,
             warnings=expected_warnings(certificate, public, seeded=seeded),
             versions=package_versions(_MECHANISM),
@@ -1010,7 +1079,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         """Drop everything that a fit has made."""
         params = set(self._get_param_names())
         for name in [name for name in vars(self) if name not in params]:
-            if name.endswith("_") or name in ("_modules", "_optimizers", "_criteria", "_run"):
+            if name.endswith("_") or name in _OWN:
                 del self.__dict__[name]
 
     @property
@@ -1039,6 +1108,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(BaseEstimator.__getstate__(self))
         state.pop("_run", None)  # secrets
+        state.pop("_busy", None)
         if "module_" in state:
             # Readable where there is no such device; on the CPU the same object.
             module = state["module_"]

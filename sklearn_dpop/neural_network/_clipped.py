@@ -80,9 +80,8 @@ class FeatureStore:
     ----------
     model : KAN
     X : array of shape (n, in_features)
-        Records.  If the features are not kept, the records are, in the model's dtype and on
-        its device, without a copy where that is what they are: neither they nor the model's
-        bounds may change then, or the norms would be wrong and with them the clipping.
+        Records.  If the features are not kept, the records are, as points of the grid: a
+        later change of the array or of the model's bounds changes nothing.
     memory_budget : int, default=2**28
         Bytes that the features may take.
 
@@ -115,15 +114,16 @@ class FeatureStore:
         self.cached = x.numel() * layer.n_columns * x.element_size() <= memory_budget
         self._features = x.new_empty(self._n if self.cached else 0, layer.n_features)
         self._squared_norms = x.new_empty(self._n, dtype=torch.float64)
-        self._x = x
+        self._grid = x.new_empty(0 if self.cached else self._n, model.in_features)
         self._scratch = x.new_empty(0, layer.n_features)
         for start in range(0, self._n, _PART):
             part = slice(start, start + _PART)
-            out = self._features[part] if self.cached else self._room(len(x[part]))
-            layer.write_features(model.to_grid(x[part]), out)
+            points = model.to_grid(x[part])
+            if not self.cached:
+                self._grid[part] = points
+            out = self._features[part] if self.cached else self._room(len(points))
+            layer.write_features(points, out)
             self._squared_norms[part] = _squared_norms(out)
-        if self.cached:
-            self._x = x.new_empty(0, model.in_features)
 
     def __len__(self) -> int:
         return self._n
@@ -152,15 +152,15 @@ class FeatureStore:
             squared_norms = self._squared_norms[index]
             if self.cached:
                 return Rows(self._features[index], squared_norms)
-            x = self._x[index]
+            points = self._grid[index]
         else:
             squared_norms = self._squared_norms[index]
             if self.cached:
                 out = self._room(len(index))
                 return Rows(torch.index_select(self._features, 0, index, out=out), squared_norms)
-            x = self._x[index]
-        out = self._room(len(x))
-        self._model.spline_layers[0].write_features(self._model.to_grid(x), out)
+            points = self._grid[index]
+        out = self._room(len(points))
+        self._model.spline_layers[0].write_features(points, out)
         return Rows(out, squared_norms)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,9 +14,13 @@ from skorch.callbacks import (  # type: ignore[import-untyped, import-not-found,
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    Freezer,
+    InputShapeSetter,
+    LoadInitState,
     LRScheduler,
     PassthroughScoring,
     ProgressBar,
+    Unfreezer,
 )
 
 from sklearn_dpop._inputs import declared_classes
@@ -56,7 +60,7 @@ def check_extra(name: str) -> None:
 
 
 def check_callback(callback: Any, public: bool) -> None:
-    """Refuse callbacks of skorch that need losses of private records.
+    """Refuse callbacks of skorch that need private records or their losses, or have no effect.
 
     Parameters
     ----------
@@ -89,6 +93,12 @@ def check_callback(callback: Any, public: bool) -> None:
         reason = f"a private loss would decide the learning rate; {instead}"
     elif issubclass(kind, ProgressBar):
         reason = "it counts batches of records that it does not get; use verbose=1"
+    elif issubclass(kind, InputShapeSetter):
+        reason = "it needs records; fit makes the network for their number of features"
+    elif issubclass(kind, Freezer | Unfreezer):
+        reason = "all layers are trained; use train_output_layer=False to keep the last one"
+    elif issubclass(kind, LoadInitState):
+        reason = "fit draws the first weights; use checkpoint to continue a training"
     else:
         return
     raise ValueError(f"callbacks: {kind.__name__} refused, because {reason}")

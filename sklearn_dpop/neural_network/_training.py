@@ -123,7 +123,7 @@ class Training:
         labels = torch.from_numpy(codes)
         labels = labels.to(torch.float32) if model.n_outputs == 1 else labels
         self._labels = labels.to(self._device)
-        # A copy: the norms of the features must stay those of the records.
+        # A copy: torch wants memory that may be written to.
         self._store = FeatureStore(model, torch.tensor(X), feature_memory)
         self._take_step = PrivateStep(
             model,

@@ -123,12 +123,41 @@ def test_partial_fit_can_declare_the_classes(data):
         quick().partial_fit(X, y, classes=[0, 1, 2])
 
 
-def test_an_interrupted_epoch_leaves_nothing(data, monkeypatch):
-    clf = quick().partial_fit(*data)
-    interrupt_at(2, monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        clf.partial_fit(*data)
+def test_an_interrupted_epoch_leaves_nothing(data):
+    clf = quick()
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            clf.partial_fit(*data)
     assert set(vars(clf)) == set(clf.get_params())
+    clf.partial_fit(*data)
+    assert len(clf.history_) == 1
+
+
+def test_after_a_release_an_interrupted_training_does_not_start_anew_unasked(data):
+    # The next call would otherwise be the first one of a second training: two budgets.
+    clf = quick().partial_fit(*data)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            clf.partial_fit(*data)
+    assert set(vars(clf)) == {*clf.get_params(), "_spent"}
+    for again in (clf, pickle.loads(pickle.dumps(clf))):
+        with pytest.raises(ValueError, match="spends its whole budget again"):
+            again.partial_fit(*data)
+    assert len(clone(clf).partial_fit(*data).history_) == 1
+    assert len(clf.fit(*data).history_) == 3
+    assert not clf._spent
+
+
+def test_after_a_release_an_interrupted_training_goes_on_from_its_checkpoint(data, tmp_path):
+    clf = quick(random_state=3, checkpoint=tmp_path / "training.pt").partial_fit(*data)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            clf.partial_fit(*data)
+    clf.partial_fit(*data).partial_fit(*data)
+    assert_same_weights(clf, quick(random_state=3).fit(*data))
 
 
 def test_partial_fit_goes_on_from_a_checkpoint(data, tmp_path):
