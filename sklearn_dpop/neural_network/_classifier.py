@@ -263,7 +263,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
 
     References
     ----------
-    .. [1] "Kolmogorov-Arnold networks with correlated noise", arXiv 2605.12648.
+    .. [1] P. Wang et al., "Optimization Risk Bounds for Kolmogorov-Arnold Networks Trained by
+       DP-SGD with Correlated Noise", arXiv 2605.12648, 2026.
 
     Examples
     --------
