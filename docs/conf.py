@@ -45,6 +45,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,
+    "default_thumb_file": str(Path(__file__).parent / "images" / "thumbnail.png"),
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 60,

@@ -89,6 +89,8 @@ class _Mechanism:
     title: str
     certificate: type[Any]
     input_types: Mapping[str, Any]
+    # What the package's estimators state in public_inputs.
+    choices: frozenset[str]
 
     def make_certificate(self, inputs: Mapping[str, Any]) -> Certificate:
         made: Certificate = self.certificate.from_public_inputs(dict(inputs))
@@ -115,7 +117,19 @@ def _objective_perturbation() -> _Mechanism:
         title="gradient descent on a perturbed objective",
         certificate=ObjectivePerturbationCertificate,
         input_types=types | {"loss": _field_types(LossConstants)},
+        choices=frozenset(
+            {*types, "class_weight", "classes", "intercept_scaling", "n_classes"}
+            | {"row_norm_bound", "rows_clipped"}
+        ),
     )
+
+
+_NETWORK_CHOICES = (
+    "activation", "base_branch", "center_basis", "classes", "degree", "diagnostics",
+    "expected_batch_size", "feature_bounds", "hidden_width", "lr", "max_grad_norm", "n_basis",
+    "n_classes", "n_steps", "n_validation", "optimizer", "optimizer_params", "projection_radius",
+    "train_output_layer",
+)  # fmt: skip
 
 
 def _correlated_noise() -> _Mechanism:
@@ -123,11 +137,12 @@ def _correlated_noise() -> _Mechanism:
         name: {"matrix": tuple[tuple[float, ...], ...]} if cls is Dense else _field_types(cls)
         for name, cls in FAMILIES.items()
     }
+    types, schedule = _field_types(CorrelatedNoiseCertificate), _field_types(Schedule)
     return _Mechanism(
         title="clipped gradient steps with correlated noise",
         certificate=CorrelatedNoiseCertificate,
-        input_types=_field_types(CorrelatedNoiseCertificate)
-        | {"strategy": _Variants("family", families), "schedule": _field_types(Schedule)},
+        input_types=types | {"strategy": _Variants("family", families), "schedule": schedule},
+        choices=frozenset({*types, *schedule, *_NETWORK_CHOICES}),
     )
 
 
@@ -254,6 +269,18 @@ def expected_warnings(
             f"statement{sided}: check them"
         )
     return tuple(found)
+
+
+def foreign_choices(report: PrivacyReport) -> tuple[str, ...]:
+    """Return the names in `public_inputs` that no estimator of the package states."""
+    known = MECHANISMS[report.mechanism].choices
+    return tuple(name for name in report.public_inputs if name not in known)
+
+
+def foreign_warnings(report: PrivacyReport) -> tuple[str, ...]:
+    """Return the warnings that do not follow from the report: words of its author."""
+    expected = expected_warnings(report.certificate, report.public_inputs, seeded=report.seeded)
+    return tuple(text for text in report.warnings if text not in expected)
 
 
 # --- plain, immutable data ------------------------------------------------------------------

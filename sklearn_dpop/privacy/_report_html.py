@@ -15,6 +15,7 @@ from sklearn_dpop.privacy._report_text import (
     INPUTS,
     INTERMEDIATES,
     UTILITY,
+    WORDS,
     alarms,
     clean,
     facts,
@@ -25,6 +26,7 @@ from sklearn_dpop.privacy._report_text import (
     reference_profile,
     sharper_note,
     trivial_risk,
+    warning_texts,
 )
 
 if TYPE_CHECKING:
@@ -198,7 +200,7 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
         f'<{heading} class="sk-dpop-claim">{_claim(report)}</{heading}>',
         f"<p>{escape(report.adjacency)} adjacency · {escape(report.theorem)}</p>",
         f'<p class="sk-dpop-words">{_words(report)}</p>',
-        _warnings(report.warnings),
+        _warnings(warning_texts(report)),
     ]
     note = sharper_note(report)
     if note is not None:
@@ -211,7 +213,7 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
         f'<div class="sk-dpop-columns"><div>{left}</div><div>{right}</div></div>',
         _details("What must hold besides, and is not checked", _assumptions(report), opened),
         _details("Intermediate numbers", _intermediates(report), opened),
-        _details("Choices of the estimator", _choices(report.public_inputs), opened),
+        _details("Choices of the estimator", _choices(report), opened),
         _details("Versions", _versions(report.versions), opened),
         '<p class="sk-dpop-muted" style="margin-top:.6rem">Check it: '
         "<code>report.verify()</code>, or <code>sklearn-dpop verify report.json</code></p>",
@@ -371,8 +373,14 @@ def _intermediates(report: PrivacyReport) -> str:
     return (rows and _table("Intermediate numbers", ("symbol", "meaning", "value"), rows)) or ""
 
 
-def _choices(values: Mapping[str, Any]) -> str:
-    rows = [(escape(key), _choice(value)) for key, value in values.items()]
+def _choices(report: PrivacyReport) -> str:
+    from sklearn_dpop.privacy._report import foreign_choices
+
+    foreign = foreign_choices(report)
+    rows = [
+        (escape(f"{key} ({WORDS})" if key in foreign else key), _choice(value))
+        for key, value in report.public_inputs.items()
+    ]
     return (rows and _table("Choices of the estimator", ("parameter", "choice"), rows)) or ""
 
 

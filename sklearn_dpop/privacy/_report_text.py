@@ -23,6 +23,7 @@ __all__ = [
     "INPUTS",
     "INTERMEDIATES",
     "UTILITY",
+    "WORDS",
     "alarms",
     "attack_success",
     "clean",
@@ -38,6 +39,7 @@ __all__ = [
     "statement",
     "summary",
     "trivial_risk",
+    "warning_texts",
     "wrap",
 ]
 
@@ -369,6 +371,18 @@ def sharper_note(report: PrivacyReport) -> str | None:
     )
 
 
+# Before what the author of a report has added to it.
+WORDS = "words of the author, not of the package"
+
+
+def warning_texts(report: PrivacyReport) -> tuple[str, ...]:
+    """Return the warnings, with a remark before those that do not follow from the report."""
+    from sklearn_dpop.privacy._report import foreign_warnings
+
+    foreign = foreign_warnings(report)
+    return tuple(f"{WORDS}: {text}" if text in foreign else text for text in report.warnings)
+
+
 def clean(text: str) -> str:
     """Return `text` with characters that could steer a terminal shown as ``?``."""
     return "".join(c if c.isprintable() else "?" for c in text)
@@ -471,7 +485,7 @@ def summary(report: PrivacyReport) -> str:
     )
     tail += _row("check it", "report.verify(), or: sklearn-dpop verify report.json")
     room = MAX_LINES - len(lines) - len(body) - len(tail)
-    return "\n".join(lines + body + _warning_lines(report.warnings, room) + tail)
+    return "\n".join(lines + body + _warning_lines(warning_texts(report), room) + tail)
 
 
 def _sampling_rows(inputs: Mapping[str, Any]) -> list[str]:

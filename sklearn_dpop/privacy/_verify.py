@@ -22,9 +22,11 @@ from sklearn_dpop.privacy._report import (
     Certificate,
     PrivacyReport,
     expected_warnings,
+    foreign_choices,
+    foreign_warnings,
     known_loss_constants,
 )
-from sklearn_dpop.privacy._report_text import ARITHMETIC, number, statement, wrap
+from sklearn_dpop.privacy._report_text import ARITHMETIC, WORDS, number, statement, wrap
 from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES as CORRELATED_ADJACENCIES
 from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
@@ -194,7 +196,7 @@ def verify(report: PrivacyReport, *, draw_again: bool = True) -> Verification:
         checks=checks,
         statement=statement(report),
         private=not report.seeded,
-        not_checked=_not_checked(report),
+        not_checked=_not_checked(report, checks),
     )
 
 
@@ -467,7 +469,7 @@ def _warning_checks(report: PrivacyReport, certificate: Certificate) -> Iterator
         yield Check("warnings", True, detail="the public inputs call for none")
 
 
-def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
+def _not_checked(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[str, ...]:
     inputs = report.certificate.public_inputs()
     if isinstance(report.certificate, CorrelatedNoiseCertificate):
         schedule = report.certificate.schedule
@@ -492,6 +494,13 @@ def _not_checked(report: PrivacyReport) -> tuple[str, ...]:
         f"sampled noise and {ARITHMETIC[report.mechanism]} rounding are outside the theorem: it "
         f"is a guarantee in exact arithmetic",
     ]
+    foreign = foreign_choices(report)
+    compared = {check.name.rpartition("public_inputs.")[2] for check in checks}
+    stated = [k for k in report.public_inputs if k not in compared and k not in foreign]
+    if stated:
+        items.append(f"what public_inputs says of {', '.join(sorted(stated))}")
+    items += [f"{WORDS}: public_inputs.{name}" for name in foreign]
+    items += [f"{WORDS}: {text}" for text in foreign_warnings(report)]
     loss = inputs.get("loss")
     if isinstance(loss, Mapping) and known_loss_constants(loss) is None:
         items.append(
