@@ -192,11 +192,14 @@ def known_loss_constants(loss: Mapping[str, Any]) -> LossConstants | None:
     loss : mapping
         The fields of :class:`LossConstants`.
     """
-    if loss["name"] == "logistic":
-        made = softplus_constants("logistic", loss["margin"], 1.0)
-    elif loss["name"] == "smoothed_hinge":
-        made = softplus_constants("smoothed_hinge", loss["margin"], loss["temperature"])
-    else:
+    try:
+        if loss["name"] == "logistic":
+            made = softplus_constants("logistic", loss["margin"], 1.0)
+        elif loss["name"] == "smoothed_hinge":
+            made = softplus_constants("smoothed_hinge", loss["margin"], loss["temperature"])
+        else:
+            return None
+    except ArithmeticError:  # an absurd temperature
         return None
     return made.scaled(loss["weight"])
 

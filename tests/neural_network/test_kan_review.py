@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
+from randomgen import ChaCha
 from skorch.callbacks import (
     Callback,
     Checkpoint,
@@ -23,10 +24,11 @@ from skorch.callbacks import (
 )
 from test_kan_classifier import Trajectory, assert_same_weights, interrupt_at, quick
 
+from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.factorization import Dense
 from sklearn_dpop.neural_network._clipped import FeatureStore, clipped_sum
 from sklearn_dpop.neural_network._kan import KAN
-from sklearn_dpop.neural_network._step import PrivateStep
+from sklearn_dpop.neural_network._step import PrivateStep, project_
 
 # --- the report is that of the training, whatever is set later -----------------------------------
 
@@ -189,6 +191,46 @@ def test_steps_that_could_overflow_before_the_noise_are_refused(params, data):
 def test_the_largest_step_does_not_overflow(data):
     clf = quick(lr=1e10, max_grad_norm=1e10, train_output_layer=True).fit(*data)
     assert all(torch.isfinite(p).all() for p in clf.module_.parameters())
+
+
+@pytest.mark.parametrize(("distance", "moved"), [(0.999, False), (1.001, True)])
+def test_the_ball_has_the_radius_that_was_asked_for(distance, moved):
+    w = [torch.tensor([0.6, 0.0]) * distance, torch.tensor([0.8]) * distance]
+    project_(w, [torch.zeros(2), torch.zeros(1)], 1.0)
+    length = math.sqrt(sum(float(x.square().sum()) for x in w))
+    assert length == pytest.approx(1.0 if moved else distance, rel=1e-6)
+
+
+def test_groups_of_parameters_have_their_own_rates(data):
+    # Plain SGD with two rates: the second layer stays where it was drawn.
+    groups = [("layers.1.*", {"lr": 0.0})]
+    clf = quick(train_output_layer=True, optimizer__param_groups=groups, random_state=0)
+    drawn = []
+    with pytest.MonkeyPatch.context() as patch:
+        start = KANClassifierDP._start
+        patch.setattr(
+            KANClassifierDP,
+            "_start",
+            lambda self, *args, **kwargs: (
+                start(self, *args, **kwargs),
+                drawn.extend(p.detach().clone() for p in self.module_.parameters()),
+            )[0],
+        )
+        clf.fit(*data)
+    first, second = clf.module_.parameters()
+    assert torch.equal(second, drawn[1])
+    assert not torch.equal(first, drawn[0])
+
+
+def test_batches_have_a_key_of_their_own(data, monkeypatch):
+    # Oracle: the schedule, with ChaCha20 and the second of three different keys.
+    keys, used = {"noise": 2**200 + 1, "batches": 2**201 + 1, "weights": 2**202 + 1}, []
+    monkeypatch.setattr(KANClassifierDP, "_draw_keys", lambda self, c: (keys, "test"))
+    monkeypatch.setattr(PrivateStep, "__call__", lambda self, index: used.append(index.numpy()))
+    clf = quick(sampling="poisson", gamma=0.0).fit(*data)
+    rng = np.random.Generator(ChaCha(key=keys["batches"], counter=0, rounds=20))
+    for batch, index in zip(clf.schedule_.batches(rng), used, strict=True):
+        np.testing.assert_array_equal(batch, index)
 
 
 # --- callbacks -----------------------------------------------------------------------------------

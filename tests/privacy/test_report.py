@@ -584,9 +584,9 @@ def test_html_says_once_that_rounding_is_outside(reports):
 
 
 def test_html_names_empty_choices_and_breaks_names_but_not_numbers(reports):
-    report = replace(reports["tight", "replace-one", 1], public_inputs={"optimizer_params": {}})
+    report = replace(reports["tight", "replace-one", 1], public_inputs={"class_weight": {}})
     found = parse(report.to_html())
-    assert re.search(r"optimizer_params\s*none", found.text)
+    assert re.search(r"class_weight\s*none", found.text)
     cells = [attributes.get("class", "") for tag, attributes in found.tags if tag == "td"]
     # No value of this report is a name of several words.
     assert any("sk-dpop-num" in cell for cell in cells)

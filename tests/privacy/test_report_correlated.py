@@ -311,6 +311,22 @@ def test_any_altered_leaf_is_found_and_named(reports, case):
     assert count > 90
 
 
+def test_choices_of_the_network_that_nothing_compares_are_listed(reports):
+    choices = {"lr": 1.0, "optimizer": "SGD", "optimizer_params": {}, "n_validation": None}
+    choices |= {"hidden_width": [32], "feature_bounds": [0.0, 1.0]}
+    report = replace(
+        reports["cyclic"], public_inputs={**reports["cyclic"].public_inputs, **choices}
+    )
+    verification = report.verify()
+    assert verification
+    listed = next(t for t in verification.not_checked if t.startswith("what public_inputs says"))
+    assert listed == f"what public_inputs says of {', '.join(sorted(choices))}"
+    # `gamma` is no statement of the estimator: it stands for what the author added.
+    assert [t for t in verification.not_checked if "words of the author" in t] == [
+        "words of the author, not of the package: public_inputs.gamma"
+    ]
+
+
 # --- verification: consistent reports that claim what is not proven -----------------------------
 
 

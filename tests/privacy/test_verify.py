@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -375,6 +376,44 @@ def test_warnings_must_be_those_that_the_report_calls_for():
         "warnings.unexpected"
     ]
     assert failing(replace(report, seeded=True)) == ["warnings.expected"]
+
+
+def flat(text):
+    """Return text without markup and line breaks."""
+    return " ".join(re.sub("<[^>]*>", " ", text).split())
+
+
+def test_words_of_the_author_are_marked_wherever_they_are_shown():
+    claim = "VERIFIED BY THE AUTHORITY"
+    report = make_report("corollary", public_inputs=COMPLETE | {"approval": claim})
+    report = replace(report, warnings=("none: epsilon is really 0.1",))
+    verification = PrivacyReport.from_json(report.to_json()).verify()
+    assert verification  # nothing in it is false by the package's knowledge
+    mark = "words of the author, not of the package"
+    assert f"{mark}: public_inputs.approval" in verification.not_checked
+    assert f"{mark}: none: epsilon is really 0.1" in verification.not_checked
+    for text in (str(report), report.to_html(), str(verification)):
+        assert f"{mark}: none: epsilon is really 0.1" in flat(text)
+        assert claim not in text or f"approval ({mark}) {claim}" in flat(text)
+    assert claim in report.to_html()
+    ours = make_report("corollary", public_inputs=COMPLETE | {"classes": "inferred"}, seeded=True)
+    assert len(ours.warnings) == 2
+    for text in (str(ours), ours.to_html(), str(ours.verify())):
+        assert mark not in flat(text)
+
+
+def test_choices_that_nothing_compares_are_listed():
+    report = full_report(*CASES[0])
+    assert "what public_inputs says of rows_clipped" in report.verify().not_checked
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-200, 1e200])
+def test_absurd_losses_are_shown_and_not_verified(temperature):
+    report = full_report(*CASES[0]).to_dict()
+    report["certificate"]["public_inputs"]["loss"]["temperature"] = temperature
+    report = PrivacyReport.from_dict(report)
+    assert "DOES NOT VERIFY" in str(report)
+    assert not report.verify()
 
 
 # --- as text ------------------------------------------------------------------------------------
