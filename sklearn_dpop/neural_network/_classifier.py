@@ -77,7 +77,7 @@ _HOW_ONLY = (
     "verbose",
 )
 # Attributes without a trailing underscore that a fit makes.
-_OWN = ("_modules", "_optimizers", "_criteria", "_run", "_spent")
+_OWN = ("_modules", "_optimizers", "_criteria", "_run")
 # Splines evaluated at once in prediction.
 _CELLS = 2**24
 # Seconds between checkpoints within an epoch.
@@ -188,7 +188,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Keep the earlier random vectors, or make them again at every step: slower, less
         memory, the same noise.
     noise_source : {"secure", "fast"}, default="secure"
-        A cryptographic generator, or torch's.
+        A cryptographic generator, or a faster one that is not: torch's, or on CUDA Philox.
     physical_batch_size : int, default=None
         Records handled at once, which bounds the memory; None means 1024.
     feature_memory : int, default=2**28
@@ -554,6 +554,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         """
         with self._alone(), self._whole():
             self._forget()
+            self.__dict__.pop("_spent", None)
             _refuse(fit_params)
             self._check_callbacks(validation_data is not None)
             X, codes, classes = self._records(X, y, self.classes, first=True)
@@ -647,7 +648,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             declared = classes if self.classes is None else self.classes
             X, codes, labels = self._records(X, y, declared, first=True)
             _check_same_classes(classes, labels)
-            return self._start(X, codes, labels, None, declared=declared is not None, again=True)
+            run = self._start(X, codes, labels, None, declared=declared is not None, again=True)
+            self.__dict__.pop("_spent", None)
+            return run
 
     def _check_again(self, run: _Run, X: Any, y: Any, classes: ArrayLike | None) -> None:
         """Refuse what differs from the first call; the training can go on afterwards."""

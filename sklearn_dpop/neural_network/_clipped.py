@@ -34,8 +34,10 @@ __all__ = ["FeatureStore", "PerRecord", "Rows", "add_clipped_sum_", "clipped_sum
 # Below, products of a record could be subnormal numbers, whose rounding is not relative.
 SMALLEST_CLIP = 1e-30
 
-# Records whose features are computed at once while a store is built.
+# Records whose features are computed at once while a store is built; on a device, as many as have
+# this number of features, or its time would go into starting kernels.
 _PART = 256
+_DEVICE_PART = 1 << 24
 
 
 class Rows(NamedTuple):
@@ -116,8 +118,11 @@ class FeatureStore:
         self._squared_norms = x.new_empty(self._n, dtype=torch.float64)
         self._grid = x.new_empty(0 if self.cached else self._n, model.in_features)
         self._scratch = x.new_empty(0, layer.n_features)
-        for start in range(0, self._n, _PART):
-            part = slice(start, start + _PART)
+        size = _PART
+        if x.device.type != "cpu":
+            size = max(size, _DEVICE_PART // layer.n_features)
+        for start in range(0, self._n, size):
+            part = slice(start, start + size)
             points = model.to_grid(x[part])
             if not self.cached:
                 self._grid[part] = points

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -73,8 +74,8 @@ class DeviceNoise:
     buffered : bool, default=True
         Keep the earlier random vectors, or make them again at every step; the rows are the same.
     write : callable, optional
-        `write_row`, by default by Triton where it is installed and the weights are float32 on
-        CUDA.
+        `write_row`, by default by Triton where it is installed and works, and the weights are
+        float32 on CUDA.
 
     Examples
     --------
@@ -172,5 +173,32 @@ def _writer(like: Tensor) -> RowWriter:
     if suits and importlib.util.find_spec("triton") is not None:
         from ._triton import write_row as fused
 
-        return fused
+        return _checked(fused, like)
+    return write_row
+
+
+def _checked(fused: RowWriter, like: Tensor) -> RowWriter:
+    """Return the kernel if it can be built here and gives the right numbers, else `write_row`.
+
+    Triton needs a C compiler and a driver that fits, which shows only when a kernel is started.
+    """
+    coef, rows = like.new_tensor([1.0, -0.5]), []
+    try:
+        for write in (write_row, fused):
+            ring, row = like.new_empty(2, 65), like.new_empty(65)
+            write(1, 4, coef, ring, row, 1)
+            write(1, 5, coef, ring, row, 2)
+            regenerated = torch.empty_like(row)
+            write(1, 5, coef, None, regenerated, 2)
+            rows.append(torch.cat([row, regenerated]))
+        if torch.allclose(rows[0], rows[1], rtol=0, atol=1e-5):
+            return fused
+        reason = "other numbers"
+    except Exception as error:  # whatever a compiler or a driver may raise
+        reason = f"{type(error).__name__}: {error}"
+    warnings.warn(
+        f"the noise is made by torch operations, more slowly: Triton's kernel failed ({reason})",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return write_row

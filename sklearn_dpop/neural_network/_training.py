@@ -158,8 +158,12 @@ class Training:
 
     def take_step(self) -> None:
         """Take the next step."""
-        batch = next(self._batches)
-        self._take_step(torch.from_numpy(batch).to(self._device))
+        batch = torch.from_numpy(next(self._batches))
+        if self._device.type == "cuda":
+            batch = batch.pin_memory()  # copied while the CPU goes on
+        # Events of the noise are on the current device, which need not be that of the weights.
+        with torch.cuda.device_of(self._weights[0]):
+            self._take_step(batch.to(self._device, non_blocking=True))
         self.step += 1
 
     def diagnose(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ ring where there is one.  The numbers are those of `_philox`, up to rounding.
 
 from __future__ import annotations
 
+import torch
 import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
@@ -83,15 +84,16 @@ def write_row(
     """
     n = len(out)
     grid = (triton.cdiv((n + 1) // 2, _BLOCK),)
-    _row[grid](
-        out,
-        out if ring is None else ring,
-        coef,
-        key,
-        step,
-        lags,
-        1 if ring is None else len(ring),
-        n,
-        RING=ring is not None,
-        BLOCK=_BLOCK,
-    )
+    with torch.cuda.device_of(out):  # kernels are started on the current device
+        _row[grid](
+            out,
+            out if ring is None else ring,
+            coef,
+            key,
+            step,
+            lags,
+            1 if ring is None else len(ring),
+            n,
+            RING=ring is not None,
+            BLOCK=_BLOCK,
+        )

@@ -255,7 +255,31 @@ def test_the_kernel_with_a_ring_gives_the_same_bits(fused, inverse):
     assert torch.equal(rows(resumed, 3), expected[5:])
 
 
-def test_the_kernel_is_used_on_cuda_only(monkeypatch):
+def test_a_kernel_is_used_only_if_it_works(fused):
+    like = on_device(torch.zeros(1))
+    assert device_noise._checked(fused, like) is fused
+
+    def cannot_be_built(*args):
+        raise RuntimeError("no compiler")
+
+    with pytest.warns(RuntimeWarning, match="failed .RuntimeError: no compiler"):
+        assert device_noise._checked(cannot_be_built, like) is write_row
+
+    def of_another_key(key, *args):
+        fused(key + 1, *args)
+
+    def without_ring(key, step, coef, ring, out, lags):
+        fused(key, step, coef, None, out, lags)
+        if ring is not None:
+            ring.zero_()
+            out.zero_()
+
+    for wrong in (of_another_key, without_ring):
+        with pytest.warns(RuntimeWarning, match="failed .other numbers"):
+            assert device_noise._checked(wrong, like) is write_row
+
+
+def test_the_kernel_is_used_on_cuda_only():
     assert device_noise._writer(torch.zeros(1)) is write_row
     assert device_noise._writer(torch.zeros(1, dtype=torch.float64)) is write_row
 
