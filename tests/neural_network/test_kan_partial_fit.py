@@ -134,7 +134,7 @@ def test_an_interrupted_epoch_leaves_nothing(data):
     assert len(clf.history_) == 1
 
 
-def test_after_a_release_an_interrupted_training_does_not_start_anew_unasked(data):
+def test_after_a_release_an_interrupted_training_does_not_start_anew_unasked(data, tmp_path):
     # The next call would otherwise be the first one of a second training: two budgets.
     clf = quick().partial_fit(*data)
     with pytest.MonkeyPatch.context() as patch:
@@ -145,6 +145,12 @@ def test_after_a_release_an_interrupted_training_does_not_start_anew_unasked(dat
     for again in (clf, pickle.loads(pickle.dumps(clf))):
         with pytest.raises(ValueError, match="spends its whole budget again"):
             again.partial_fit(*data)
+    # Not after a call that failed for another reason, either.
+    (tmp_path / "other.pt").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        clf.set_params(checkpoint=tmp_path / "other.pt").partial_fit(*data)
+    with pytest.raises(ValueError, match="spends its whole budget again"):
+        clf.set_params(checkpoint=None).partial_fit(*data)
     assert len(clone(clf).partial_fit(*data).history_) == 1
     assert len(clf.fit(*data).history_) == 3
     assert not clf._spent

@@ -59,6 +59,14 @@ def test_a_checkpoint_does_not_say_where_its_key_is_from(data, tmp_path):
     assert quick(checkpoint=path, random_state=0).fit(*data).privacy_report_.seeded
 
 
+def test_what_a_fit_needed_is_gone_afterwards(data):
+    for clf in (quick(optimizer__momentum=0.5).fit(*data), quick(epochs=1).partial_fit(*data)):
+        assert not clf.module_.training
+        assert all(p.grad is None for p in clf.module_.parameters())
+        assert not hasattr(clf, "optimizer_")
+        assert clf._run is None
+
+
 # --- one training at a time ----------------------------------------------------------------------
 
 
