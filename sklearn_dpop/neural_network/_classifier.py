@@ -549,6 +549,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         ValueError
             For invalid parameters or data, and when no accountant certifies the request;
             always before any noise is drawn.
+        RuntimeError
+            If another thread trains this object, or a callback asks it to.
         TypeError
             For `fit_params`.
         """
@@ -599,8 +601,12 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         ------
         ValueError
             If all planned epochs are done; for other records or parameters than in the first
-            call; for a network that was pickled in the middle of its training; and as in `fit`.
-            A network that was fitted before stays as it is.
+            call; for a network that was pickled in the middle of its training; after a call that
+            was interrupted when a network had been released already, unless a checkpoint has
+            what is needed to go on; and as in `fit`.  A network that was fitted before stays as
+            it is.
+        RuntimeError
+            As in `fit`.
         TypeError
             For `fit_params`.
 
