@@ -165,7 +165,7 @@ class WeightNoise:
         if self._flat is not self._cpu:
             self._flat.copy_(self._cpu, non_blocking=True)
         if self._copied is not None:
-            self._copied.record()
+            self._copied.record(torch.cuda.current_stream(self._flat.device))
         return self._views
 
     def __getstate__(self) -> NoReturn:
