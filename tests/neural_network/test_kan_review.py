@@ -26,6 +26,7 @@ from test_kan_classifier import Trajectory, assert_same_weights, interrupt_at, q
 
 from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.factorization import Dense
+from sklearn_dpop.neural_network._checkpoint import data_tag
 from sklearn_dpop.neural_network._clipped import FeatureStore, clipped_sum
 from sklearn_dpop.neural_network._kan import KAN
 from sklearn_dpop.neural_network._step import PrivateStep, project_
@@ -170,6 +171,20 @@ def test_a_checkpoint_with_other_parts_is_none(change, data, tmp_path):
         quick(checkpoint=path).fit(*data)
 
 
+def test_tags_of_records_depend_on_key_type_shape_and_values():
+    x = np.arange(4, dtype=np.float32)
+    tags = [
+        data_tag(5, [x]),
+        data_tag(6, [x]),
+        data_tag(5, [x.view(np.int32)]),
+        data_tag(5, [x.reshape(2, 2)]),
+        data_tag(5, [x[:2], x[2:]]),
+        data_tag(5, [x + 1]),
+    ]
+    assert len(set(tags)) == len(tags)
+    assert data_tag(5, [x.reshape(2, 2).T.copy().T]) == data_tag(5, [x.reshape(2, 2)])
+
+
 # --- clipping ------------------------------------------------------------------------------------
 
 
@@ -241,6 +256,18 @@ def test_batches_have_a_key_of_their_own(data, monkeypatch):
         np.testing.assert_array_equal(batch, index)
 
 
+def test_first_weights_have_a_key_of_their_own(data, monkeypatch):
+    # Oracle: torch's generator, with 63 bits of the third of three different keys.
+    keys = {"noise": 2**200 + 1, "batches": 2**201 + 1, "weights": 2**202 + 2**40 + 1}
+    monkeypatch.setattr(KANClassifierDP, "_draw_keys", lambda self, c: (keys, "test"))
+    seen = Trajectory()
+    quick(callbacks=[seen]).fit(*data)
+    drawn = torch.randn(
+        160, generator=torch.Generator().manual_seed(2**40 + 1), dtype=torch.float64
+    )
+    torch.testing.assert_close(seen.seen[0], drawn.float(), rtol=0, atol=0)
+
+
 # --- callbacks -----------------------------------------------------------------------------------
 
 
@@ -270,6 +297,17 @@ def test_clipping_the_noisy_gradient_is_allowed(data):
     quick(callbacks=[GradientNormClipping(1e-3), seen]).fit(*data)
     moves = torch.stack(seen.seen).diff(dim=0).norm(dim=1)
     torch.testing.assert_close(moves, torch.full((12,), 1e-3), rtol=1e-2, atol=0)
+
+
+def test_an_interruption_between_epochs_is_no_early_stop(data, monkeypatch):
+    def interrupt(self, *args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KANClassifierDP, "on_epoch_end", interrupt)
+    clf = quick()
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(*data)
+    assert set(vars(clf)) == set(clf.get_params())
 
 
 # --- inputs --------------------------------------------------------------------------------------
