@@ -130,4 +130,4 @@ clf = KANClassifierDP(
 for row in clf.history_[::4]:
     print(f"epoch {row['epoch']:2d}: accuracy on public records {row['valid_acc']:.3f}")
 print(f"ended after {len(clf.history_)} of {clf.epochs} epochs")
-print(f"epsilon of the report: {clf.privacy_report_.stated['guarantee']['epsilon']:g}")
+print(f"epsilon of the report: {clf.privacy_report_.epsilon:g}")
