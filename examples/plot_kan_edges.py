@@ -92,6 +92,8 @@ for name, private, without in pairs:
 # -----------
 # Grey: the functions that the connections of a feature have learned.  In colour: the effect on the
 # logit of ``well`` when this feature moves and the others stay at the middle of their bounds.
+# Hardly anybody sleeps less than three hours or more than eleven: what the curve does there means
+# nothing.
 
 import matplotlib.pyplot as plt
 

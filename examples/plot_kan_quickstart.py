@@ -87,6 +87,7 @@ print(f"private linear model:         {linear.score(X_test, y_test):.3f}")
 # More budget, more accuracy
 # --------------------------
 # Each of these is a fit of its own, with a budget of its own; together they would cost the sum.
+# Each has noise of its own, so a larger budget is not better every time.
 
 import matplotlib.pyplot as plt
 
@@ -100,7 +101,7 @@ fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ax.axhline(best, color="0.4", lw=1, ls="--")
 ax.text(0.25, best + 0.008, "not private", color="0.3")
 ax.plot(budgets, scores, "o-")
-ax.text(2, scores[3] - 0.03, "private network", color="C0")
+ax.text(0.28, scores[0] - 0.02, "private network", color="C0", va="top")
 ax.axhline(linear.score(X_test, y_test), color="C3", lw=1)
 ax.text(0.25, linear.score(X_test, y_test) + 0.01, "private linear model, epsilon 2", color="C3")
 ax.set(
