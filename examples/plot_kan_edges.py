@@ -128,6 +128,7 @@ for ax in axes[:, 0]:
 axes[1, 2].axis("off")
 axes[1, 2].legend(*ax.get_legend_handles_labels(), loc="center", frameon=False)
 plt.show()
+# sphinx_gallery_thumbnail_number = 2
 
 # %%
 # How sure it is
