@@ -128,6 +128,28 @@ def test_the_home_page_shows_the_accuracy_of_the_network():
             assert value == f"{np.mean(scores[f'{name} | {method} | 2']):.3f}"
 
 
+def test_page_on_the_network_states_how_sure_it_was():
+    rows = cells((RESULTS / "kan_confidence.md").read_text())[2:]
+    found = {(name, float(clip)): np.array(row, float) for name, e, clip, *row in rows if e == "2"}
+    default, larger = (
+        np.array([found[name, clip] for name in ("adult", "covertype 2", "covertype 7")])
+        for clip in (0.5, 1.0)
+    )
+    text = " ".join((DOCS / "network.md").read_text().split())
+    stated = (
+        ("mean probability of", default[:, 0]),
+        ("is right for", default[:, 1]),
+        ("log-loss smaller by", default[:, 2] - larger[:, 2]),
+        ("still too sure by", larger[:, 0] - larger[:, 1]),
+    )
+    for words, values in stated:
+        assert f"{words} {values.min():.2f} to {values.max():.2f}" in text
+    assert np.abs(default - larger)[:, 1].max() < 0.005
+    images = found["mnist 3/8", 0.5] - found["mnist 3/8", 1.0]
+    assert images[1] > 0  # accuracy
+    assert images[2] < 0  # log-loss
+
+
 def test_home_page_states_measured_speeds():
     text = " ".join((DOCS / "index.md").read_text().split())
     found = (RESULTS / "factorization_vs_jax_privacy.md").read_text()
