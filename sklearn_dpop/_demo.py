@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,13 @@ def run_demo(output: str | None = None) -> None:
     _save_profile(report, folder / "privacy_profile.png")
     _save_accuracy(medians, baseline, folder / "accuracy.png")
     print(f"\nWritten to {folder}: report.json, report.html, privacy_profile.png, accuracy.png")
-    print(f"A reviewer checks it with: sklearn-dpop verify {folder / 'report.json'}")
+    print(f"A reviewer checks it with: {_command()} verify {folder / 'report.json'}")
+
+
+def _command() -> str:
+    """Return what to type for the command, also where its environment is not activated."""
+    beside = Path(sys.executable).with_name("sklearn-dpop")
+    return "sklearn-dpop" if shutil.which("sklearn-dpop") or not beside.exists() else str(beside)
 
 
 def _save_profile(report: Any, path: Path) -> None:

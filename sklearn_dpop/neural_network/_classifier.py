@@ -259,7 +259,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     been updated without noise.
 
     Every fit is a new release and spends its whole budget: a grid search over 10 candidates
-    with 5 folds spends 51 budgets, on overlapping records.
+    with 5 folds makes 51 fits, and uses every record in 41 of them.
 
     References
     ----------
