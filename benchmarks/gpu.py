@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # without installi
 
 import numpy as np
 import torch
+from kan_noise import records, step_of
 
 from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.factorization import BIFR, NoiseState
@@ -40,7 +41,6 @@ from sklearn_dpop.neural_network._device_noise import (
 )
 from sklearn_dpop.neural_network._kan import KAN
 from sklearn_dpop.neural_network._philox import normals, philox
-from sklearn_dpop.neural_network._step import PrivateStep
 
 SHAPES = {
     "784-32-1, batch 125": (784, (32,), 1, 125),
@@ -200,32 +200,15 @@ def training(device, n):
 def step_times(device, n):
     """Milliseconds of a step, alone and in a row, ratio to the step without privacy, memory."""
     result = {}
-    records = 16384 if device == "cuda" else 512
+    rows = 16384 if device == "cuda" else 512
     for title, (d, hidden, outputs, batch) in SHAPES.items():
         if device != "cuda":
             batch, hidden = min(batch, 128), hidden[:1]
-        X = torch.rand(records, d, device=device) * 2 - 1
-        y = torch.randint(0, max(2, outputs), (records,), device=device)
-        y = y.float() if outputs == 1 else y
-        index = torch.randint(0, records, (batch,), device=device)
+        X, y = records(rows, d, outputs, device)
+        index = torch.randint(0, rows, (batch,), device=device)
         base = None
         for name, kind in STEPS.items():
-            generator = torch.Generator().manual_seed(0)
-            net = KAN(d, outputs, hidden_width=hidden, generator=generator).to(device)
-            weights = [p.detach() for p in net.parameters()]
-            noise = None
-            if kind:
-                p, source, buffered = kind
-                state = NoiseState(1, 100)
-                noise = make_weight_noise(
-                    BIFR(0.5, p), weights, state, source=source, buffered=buffered
-                )
-            store = FeatureStore(net, X, 2**33)
-            step = PrivateStep(
-                net, store, y, torch.optim.SGD(net.parameters(), lr=0.1),
-                max_grad_norm=math.inf if kind is None else 0.5, batch_size=batch, noise=noise,
-                noise_multiplier=1.0, physical_batch_size=batch,
-            )  # fmt: skip
+            step = step_of(kind, X, y, hidden, outputs, batch)
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()

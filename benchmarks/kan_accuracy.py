@@ -227,21 +227,30 @@ class Dense:
         return [(scale * d).T @ a for d, a in zip(deltas, inputs, strict=True)]
 
 
-def dense(data, hidden, strategy, kappa, schedule, seed):
-    """Best test accuracy over the learning rates."""
+def tensors(data):
+    """Training rows and codes of their labels, the same for testing, number of classes."""
     X, y, X_test, y_test, _ = data
     classes, codes = np.unique(y, return_inverse=True)
-    X, codes, X_test = (torch.from_numpy(np.ascontiguousarray(a)) for a in (X, codes, X_test))
+    arrays = (X, codes, X_test, np.searchsorted(classes, y_test))
+    return *(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays), len(classes)
+
+
+def share_right(logits, codes):
+    return float((logits.argmax(1) == codes).double().mean())
+
+
+def dense(data, hidden, strategy, kappa, schedule, seed):
+    """Best test accuracy over the learning rates."""
+    X, codes, X_test, codes_test, n_classes = tensors(data)
     best = 0.0
     for lr in RATES:
-        model = Dense(X.shape[1], hidden, len(classes), seed)
+        model = Dense(X.shape[1], hidden, n_classes, seed)
         noise = WeightNoise(strategy, model.weights, NoiseState(seed + 1), source="fast")
         for batch in schedule.batches(np.random.default_rng(seed)):
             sums = model.clipped_sums(X[batch], codes[batch])
             for w, s, z in zip(model.weights, sums, noise.draw(), strict=True):
                 w.sub_((s + CLIP * kappa * z) * (lr / schedule.expected_batch_size))
-        found = classes[model.logits(X_test)[0].argmax(1).numpy()]
-        best = max(best, float((found == y_test).mean()))
+        best = max(best, share_right(model.logits(X_test)[0], codes_test))
     return best
 
 
@@ -251,13 +260,11 @@ def opacus(data, hidden, kappa, schedule, seed):
     from opacus.grad_sample import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
-    X, y, X_test, y_test, _ = data
-    classes, codes = np.unique(y, return_inverse=True)
-    X, codes, X_test = (torch.from_numpy(np.ascontiguousarray(a)) for a in (X, codes, X_test))
+    X, codes, X_test, codes_test, n_classes = tensors(data)
     best = 0.0
     for lr in RATES:
-        start = Dense(X.shape[1], hidden, len(classes), seed)
-        first, last = torch.nn.Linear(X.shape[1], hidden), torch.nn.Linear(hidden, len(classes))
+        start = Dense(X.shape[1], hidden, n_classes, seed)
+        first, last = torch.nn.Linear(X.shape[1], hidden), torch.nn.Linear(hidden, n_classes)
         with torch.no_grad():
             for layer, w in zip((first, last), start.weights, strict=True):
                 layer.weight.copy_(w[:, :-1])
@@ -273,8 +280,7 @@ def opacus(data, hidden, kappa, schedule, seed):
             torch.nn.functional.cross_entropy(model(X[batch]), codes[batch]).backward()
             optimizer.step()
         with torch.no_grad():
-            found = classes[model(X_test).argmax(1).numpy()]
-        best = max(best, float((found == y_test).mean()))
+            best = max(best, share_right(model(X_test), codes_test))
     return best
 
 

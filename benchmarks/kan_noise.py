@@ -21,8 +21,9 @@ from randomgen import ChaCha
 from sklearn_dpop.factorization import BIFR, NoiseState
 from sklearn_dpop.factorization._normals import PIECE, CipherNormals
 from sklearn_dpop.neural_network._clipped import FeatureStore
+from sklearn_dpop.neural_network._device_noise import make_weight_noise
 from sklearn_dpop.neural_network._kan import KAN
-from sklearn_dpop.neural_network._noise import WeightNoise, _TorchNormals
+from sklearn_dpop.neural_network._noise import _TorchNormals
 from sklearn_dpop.neural_network._step import PrivateStep
 
 RESULT = Path(__file__).parent / "results" / "kan_noise.md"
@@ -45,30 +46,38 @@ KINDS = {
 TURNS = 60
 
 
+def records(n, d, outputs, device="cpu"):
+    """Random features and labels."""
+    X = torch.rand(n, d, device=device) * 2 - 1
+    y = torch.randint(0, max(2, outputs), (n,), device=device)
+    return X, y.float() if outputs == 1 else y
+
+
+def step_of(kind, X, y, hidden, outputs, batch):
+    """Return a step of a new network: of None without privacy, of 0 clipped, else with noise."""
+    generator = torch.Generator().manual_seed(0)
+    net = KAN(X.shape[1], outputs, hidden_width=hidden, generator=generator).to(X.device)
+    noise = None
+    if kind:
+        p, source, buffered = kind
+        noise = make_weight_noise(
+            BIFR(0.5, p), [w.detach() for w in net.parameters()], NoiseState(1, 100),
+            source=source, buffered=buffered,
+        )  # fmt: skip
+    return PrivateStep(
+        net, FeatureStore(net, X, 2**33), y, torch.optim.SGD(net.parameters(), lr=0.1),
+        max_grad_norm=math.inf if kind is None else 0.5, batch_size=batch,
+        noise=noise, noise_multiplier=1.0, physical_batch_size=batch,
+    )  # fmt: skip
+
+
 def steps_of(d, hidden, outputs, batch):
     """Return a step for every kind: networks of their own, the same records."""
-    X = torch.rand(4096, d) * 2 - 1
-    y = torch.randint(0, max(2, outputs), (4096,))
-    y = y.float() if outputs == 1 else y
+    X, y = records(4096, d, outputs)
     batches = torch.randint(0, 4096, (TURNS, batch))
-    steps = {}
-    for name, kind in KINDS.items():
-        generator = torch.Generator().manual_seed(0)
-        net = KAN(d, hidden_width=hidden, n_outputs=outputs, generator=generator)
-        noise = None
-        if kind:
-            p, source, buffered = kind
-            weights = [w.detach() for w in net.parameters()]
-            noise = WeightNoise(
-                BIFR(0.5, p), weights, NoiseState(1, 100), source=source, buffered=buffered
-            )
-        step = PrivateStep(
-            net, FeatureStore(net, X), y, torch.optim.SGD(net.parameters(), lr=0.1),
-            max_grad_norm=math.inf if kind is None else 0.5, batch_size=batch,
-            noise=noise, noise_multiplier=1.0, physical_batch_size=2048,
-        )  # fmt: skip
-        steps[name] = step
-    return steps, batches
+    return {
+        name: step_of(kind, X, y, hidden, outputs, batch) for name, kind in KINDS.items()
+    }, batches
 
 
 def times(steps, batches, clock):

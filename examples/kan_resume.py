@@ -92,14 +92,19 @@ folder.cleanup()
 
 from sklearn_dpop import KANClassifierDP
 
-clf = KANClassifierDP(
-    epsilon=2.0,
-    delta=1e-5,
-    classes=[0, 1],
-    feature_bounds=(-3, 3),
-    sampling="cyclic",
-    epochs=3,
-)
+
+def network(**parameters):
+    return KANClassifierDP(
+        epsilon=2.0,
+        delta=1e-5,
+        classes=[0, 1],
+        feature_bounds=(-3, 3),
+        sampling="cyclic",
+        **parameters,
+    )
+
+
+clf = network(epochs=3)
 for epoch in range(3):
     clf.partial_fit(X, y)
     spent = clf.history_[-1]["epsilon"]
@@ -118,15 +123,9 @@ except ValueError as error:
 from skorch.callbacks import EarlyStopping
 
 X_public, y_public = X[4_000:], y[4_000:]  # let these be public
-clf = KANClassifierDP(
-    epsilon=2.0,
-    delta=1e-5,
-    classes=[0, 1],
-    feature_bounds=(-3, 3),
-    sampling="cyclic",
-    epochs=40,
-    callbacks=[EarlyStopping(monitor="valid_loss", patience=3, sink=lambda message: None)],
-).fit(X[:4_000], y[:4_000], validation_data=(X_public, y_public))
+stop = EarlyStopping(monitor="valid_loss", patience=3, sink=lambda message: None)
+clf = network(epochs=40, callbacks=[stop])
+clf.fit(X[:4_000], y[:4_000], validation_data=(X_public, y_public))
 for row in clf.history_[::4]:
     print(f"epoch {row['epoch']:2d}: accuracy on public records {row['valid_acc']:.3f}")
 print(f"ended after {len(clf.history_)} of {clf.epochs} epochs")

@@ -667,7 +667,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 "partial_fit: other records than in the first call; the guarantee is for "
                 "all epochs on the same records"
             )
-        if run.configuration != self._identity(labels, X.shape, run.plan):
+        configuration = self._configuration(labels, X.shape, run.plan)
+        if run.configuration != self._identity(configuration, run.plan):
             raise ValueError(
                 "partial_fit: other parameters than in the first call, which planned all epochs"
             )
@@ -799,7 +800,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self._warn(plan, public, len(X))
 
         configuration = self._configuration(classes, X.shape, plan)
-        identity = self._identity(classes, X.shape, plan)
+        identity = self._identity(configuration, plan)
         saved = None if self.checkpoint is None else load_checkpoint(self.checkpoint)
         if saved is None:
             keys, source = self._draw_keys(configuration)
@@ -982,10 +983,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "shape": list(shape),
         }
 
-    def _identity(self, classes: NDArray[Any], shape: tuple[int, ...], plan: Plan) -> str:
+    def _identity(self, configuration: Mapping[str, Any], plan: Plan) -> str:
         """Return all by which a training that goes on is recognized; repr cuts long arrays."""
         strategy = {} if plan.certificate is None else plan.certificate.public_inputs()["strategy"]
-        return repr((self._configuration(classes, shape, plan), self._stated_bounds(), strategy))
+        return repr((configuration, self._stated_bounds(), strategy))
 
     def _optimizer_settings(self) -> dict[str, Any]:
         return {

@@ -153,17 +153,13 @@ class FeatureStore:
         """
         if not hasattr(self, "_squared_norms"):
             raise RuntimeError("The records of this store were dropped when it was copied.")
-        if isinstance(index, slice):
-            squared_norms = self._squared_norms[index]
-            if self.cached:
+        squared_norms = self._squared_norms[index]
+        if self.cached:
+            if isinstance(index, slice):
                 return Rows(self._features[index], squared_norms)
-            points = self._grid[index]
-        else:
-            squared_norms = self._squared_norms[index]
-            if self.cached:
-                out = self._room(len(index))
-                return Rows(torch.index_select(self._features, 0, index, out=out), squared_norms)
-            points = self._grid[index]
+            out = self._room(len(index))
+            return Rows(torch.index_select(self._features, 0, index, out=out), squared_norms)
+        points = self._grid[index]
         out = self._room(len(points))
         self._model.spline_layers[0].write_features(points, out)
         return Rows(out, squared_norms)

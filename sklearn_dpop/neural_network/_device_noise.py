@@ -13,7 +13,7 @@ from torch import Tensor
 from sklearn_dpop.factorization import NoiseState, Strategy
 from sklearn_dpop.factorization._noise import FiniteStream
 
-from ._noise import WeightNoise
+from ._noise import WeightNoise, shaped
 from ._philox import normals, philox_key
 
 __all__ = ["DeviceNoise", "make_weight_noise"]
@@ -97,13 +97,10 @@ class DeviceNoise:
         write: RowWriter | None = None,
     ) -> None:
         like = weights[0]
-        sizes = [w.numel() for w in weights]
         self._key, self._step = philox_key(state.key), state.step
         self._coef = torch.tensor(inverse, dtype=like.dtype, device=like.device)
-        self._flat = like.new_empty(sum(sizes))
-        self._views = [
-            part.view(w.shape) for part, w in zip(self._flat.split(sizes), weights, strict=True)
-        ]
+        self._flat = like.new_empty(sum(w.numel() for w in weights))
+        self._views = shaped(self._flat, weights)
         self._write = _writer(like) if write is None else write
         self._ring: Tensor | None = None
         slots = len(self._coef) - 1

@@ -121,12 +121,10 @@ def encode_labels(
     position = {label: code for code, label in enumerate(classes.tolist())}
     try:
         present, inverse = np.unique(y, return_inverse=True)
-    except TypeError:  # of several types, that cannot be sorted
+        known = [position[label] for label in present.tolist()]
+    except (KeyError, TypeError):  # TypeError: of several types, that cannot be sorted
         raise ValueError(f"y contains labels that are not in classes={declared!r}") from None
-    if not all(label in position for label in present.tolist()):
-        raise ValueError(f"y contains labels that are not in classes={declared!r}")
-    known = np.array([position[label] for label in present.tolist()], dtype=np.intp)
-    return classes, known[inverse]
+    return classes, np.array(known, dtype=np.intp)[inverse]
 
 
 def bounds_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from sklearn_dpop.factorization import NoiseState, NoiseStream, Strategy
 from sklearn_dpop.factorization._normals import Normals
 
-__all__ = ["NOISE_SOURCES", "WeightNoise", "check_regenerates"]
+__all__ = ["NOISE_SOURCES", "WeightNoise", "check_regenerates", "shaped"]
 
 # What the report calls them.
 NOISE_SOURCES = {
@@ -97,6 +97,25 @@ class _TorchNoiseState(NoiseState):
 _STATES = {"secure": NoiseState, "fast": _TorchNoiseState}
 
 
+def shaped(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of one row in the shapes of some weights.
+
+    Parameters
+    ----------
+    flat : Tensor of shape (n,)
+    weights : sequence of Tensors
+        With n entries together.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [tuple(v.shape) for v in shaped(torch.zeros(11), [torch.zeros(3, 2), torch.zeros(5)])]
+    [(3, 2), (5,)]
+    """
+    parts = flat.split([w.numel() for w in weights])
+    return [part.view(w.shape) for part, w in zip(parts, weights, strict=True)]
+
+
 class WeightNoise:
     """Rows of ``C^-1 Z`` in the shapes of some weights.
 
@@ -132,11 +151,12 @@ class WeightNoise:
         buffered: bool = True,
     ) -> None:
         self.generator = NOISE_SOURCES[source]
-        sizes = [w.numel() for w in weights]
         device = weights[0].device
         # Pinned memory is copied to CUDA while the CPU goes on.
         self._cpu = torch.empty(
-            sum(sizes), dtype=weights[0].dtype, pin_memory=device.type == "cuda"
+            sum(w.numel() for w in weights),
+            dtype=weights[0].dtype,
+            pin_memory=device.type == "cuda",
         )
         self._row = self._cpu.numpy()
         self._stream: NoiseStream = strategy.noise_stream(
@@ -147,9 +167,7 @@ class WeightNoise:
         )
         self._flat = self._cpu if device.type == "cpu" else self._cpu.to(device)
         self._copied = torch.cuda.Event() if device.type == "cuda" else None
-        self._views = [
-            part.view(w.shape) for part, w in zip(self._flat.split(sizes), weights, strict=True)
-        ]
+        self._views = shaped(self._flat, weights)
 
     def draw(self) -> list[Tensor]:
         """Return the next row; the memory is used again by the next call.
@@ -163,7 +181,8 @@ class WeightNoise:
             self._copied.synchronize()  # the last row has left the memory
         self._stream.draw(self._row)
         if self._flat is not self._cpu:
-            self._flat.copy_(self._cpu, non_blocking=True)
+            # Without an event nobody would know when the memory may be written again.
+            self._flat.copy_(self._cpu, non_blocking=self._copied is not None)
         if self._copied is not None:
             self._copied.record(torch.cuda.current_stream(self._flat.device))
         return self._views
