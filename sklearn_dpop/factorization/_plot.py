@@ -17,7 +17,9 @@ def _axes(ax: Any) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'sklearn-dpop[plot]'") from error
+        raise ImportError(
+            "plots need matplotlib, which is not installed: pip install matplotlib"
+        ) from error
     return plt.subplots()[1]
 
 

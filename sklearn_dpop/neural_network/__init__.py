@@ -17,7 +17,8 @@ def __getattr__(name: str) -> Any:
         if error.name not in ("torch", "skorch"):
             raise
         raise ImportError(
-            f'{name} needs {error.name}, which is not installed: pip install "sklearn-dpop[kan]"'
+            f"{name} needs torch and skorch, and {error.name} is not installed: "
+            "pip install torch skorch"
         ) from error
     return getattr(_classifier, name)
 

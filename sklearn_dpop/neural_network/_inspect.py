@@ -142,7 +142,7 @@ def plot_edges(net: KAN, feature: int, name: str, classes: list[str], ax: Any = 
         import matplotlib.pyplot as plt
     except ModuleNotFoundError as error:
         raise ImportError(
-            'plot_edges needs matplotlib: pip install "sklearn-dpop[plot]"'
+            "plot_edges needs matplotlib, which is not installed: pip install matplotlib"
         ) from error
     if ax is None:
         _, ax = plt.subplots()

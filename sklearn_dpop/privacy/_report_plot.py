@@ -21,7 +21,7 @@ def plot_profile(report: PrivacyReport, ax: Any = None) -> Any:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "plot_profile needs matplotlib: pip install 'sklearn-dpop[plot]'"
+            "plot_profile needs matplotlib, which is not installed: pip install matplotlib"
         ) from error
     if ax is None:
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")

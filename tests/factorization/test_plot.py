@@ -1,5 +1,7 @@
 """Plots show the numbers that the other functions compute."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,9 @@ def test_error_against_bandwidth():
     best, bisr = (line.get_ydata() for line in ax.lines)
     np.testing.assert_array_equal(bisr, [rmse(PrefixSum(64), BISR(p), 4, 16) for p in (2, 8)])
     assert np.all(np.asarray(best) <= bisr)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib$"):
+        BISR(4).plot(20)

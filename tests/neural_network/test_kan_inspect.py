@@ -2,6 +2,7 @@
 
 # ruff: noqa: E402
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_importances_find_the_features_that_matter(data):
 
 
 @pytest.mark.filterwarnings("ignore:epsilon=inf")
-def test_plot_edges_draws_units_and_effects(data):
+def test_plot_edges_draws_units_and_effects(data, monkeypatch):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     pd = pytest.importorskip("pandas")
@@ -108,6 +109,9 @@ def test_plot_edges_draws_units_and_effects(data):
     for bad in ("z", 6, -1, 1.5):
         with pytest.raises(ValueError, match="feature="):
             clf.plot_edges(bad)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib$"):
+        clf.plot_edges(4)
 
 
 # --- Theorem 4.1 -------------------------------------------------------------------------------

@@ -340,8 +340,8 @@ def _privacy_loss() -> Any:
         return import_module("dp_accounting.pld.privacy_loss_distribution")
     except ImportError as error:
         raise ImportError(
-            "Accounting for Poisson batches needs the package dp-accounting: "
-            'pip install "sklearn-dpop[accounting]"'
+            "Accounting for Poisson batches needs the package dp-accounting, which is not "
+            "installed: pip install dp-accounting"
         ) from error
 
 
