@@ -54,5 +54,5 @@ def test_error_against_bandwidth():
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match="pip install matplotlib$"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib$"):
         BISR(4).plot(20)

@@ -110,7 +110,7 @@ def test_plot_edges_draws_units_and_effects(data, monkeypatch):
         with pytest.raises(ValueError, match="feature="):
             clf.plot_edges(bad)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match="pip install matplotlib$"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib$"):
         clf.plot_edges(4)
 
 

@@ -631,7 +631,7 @@ def test_plot_shows_the_profile_the_stated_pair_and_the_gaussian(reports, n_prob
 
 def test_plot_names_what_is_missing(reports, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match="pip install matplotlib$"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib$"):
         reports["tight", "replace-one", 1].plot_profile()
 
 
