@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "PrivacyReport",
+    "ProfileEnd",
     "expected_warnings",
     "known_loss_constants",
     "package_versions",
+    "read_json",
 ]
 
 SCHEMA = "sklearn_dpop.privacy_report"
@@ -436,7 +438,35 @@ def _finite_literal(literal: str) -> float:
     return value
 
 
-class _ProfileEnd(float):
+def read_json(text: str | bytes) -> Any:
+    """Return the data of strict JSON text.
+
+    Parameters
+    ----------
+    text : str or bytes
+        UTF-8 if bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is too long for a report, has duplicate keys, ``NaN`` or ``Infinity`` literals or
+        numbers beyond double precision, is nested too deeply, or is not JSON.
+    """
+    if len(text) > _MAX_JSON:
+        raise ValueError(f"{len(text)} characters: more than the {_MAX_JSON} of any report")
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_reject_constant,
+            parse_float=_finite_literal,
+            parse_int=_integer_literal,
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply for a report") from None
+
+
+class ProfileEnd(float):
     """A stated number that, called, evaluates the whole privacy profile.
 
     So that ``report.delta`` is the stated delta and ``report.delta(eps)`` the delta at `eps`.
@@ -444,7 +474,7 @@ class _ProfileEnd(float):
 
     _profile: Any
 
-    def __new__(cls, value: float, profile: Any) -> _ProfileEnd:
+    def __new__(cls, value: float, profile: Any) -> ProfileEnd:
         number = super().__new__(cls, value)
         number._profile = profile
         return number
@@ -588,14 +618,14 @@ class PrivacyReport:
         return guarantee
 
     @property
-    def epsilon(self) -> _ProfileEnd:
+    def epsilon(self) -> ProfileEnd:
         """Stated epsilon; called, the epsilon certified at a delta."""
-        return _ProfileEnd(self._guarantee["epsilon"], self.certificate.epsilon_at)
+        return ProfileEnd(self._guarantee["epsilon"], self.certificate.epsilon_at)
 
     @property
-    def delta(self) -> _ProfileEnd:
+    def delta(self) -> ProfileEnd:
         """Stated delta; called, the delta certified at an epsilon."""
-        return _ProfileEnd(self._guarantee["delta"], self.certificate.delta_at)
+        return ProfileEnd(self._guarantee["delta"], self.certificate.delta_at)
 
     @property
     def adjacency(self) -> str:
@@ -830,17 +860,8 @@ class PrivacyReport:
             If `text` is not strict JSON (duplicate keys, ``NaN`` and ``Infinity`` literals
             are refused) or not a report: see :meth:`from_dict`.
         """
-        if len(text) > _MAX_JSON:
-            raise ValueError(f"{len(text)} characters: more than the {_MAX_JSON} of any report")
         try:
-            data = json.loads(
-                text,
-                object_pairs_hook=_no_duplicates,
-                parse_constant=_reject_constant,
-                parse_float=_finite_literal,
-                parse_int=_integer_literal,
-            )
-            return cls.from_dict(data)
+            return cls.from_dict(read_json(text))
         except RecursionError:
             raise ValueError("nested too deeply for a report") from None
 
