@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from sklearn_dpop import _demo
 from sklearn_dpop.cli import main
 from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
 from sklearn_dpop.privacy._report import PrivacyReport, package_versions
@@ -120,6 +121,30 @@ def test_demo_is_run_with_its_folder(monkeypatch, arguments, folder):
     monkeypatch.setitem(sys.modules, "sklearn_dpop._demo", fake)
     assert main(["demo", *arguments]) == 0
     assert calls == [folder]
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_demo_leaves_out_only_the_pictures_without_matplotlib(
+    monkeypatch, tmp_path, capsys, drawn
+):
+    if drawn:
+        pytest.importorskip("matplotlib")
+    else:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(_demo, "_EPSILONS", (1.0,))
+    monkeypatch.setattr(_demo, "_FITS", 1)
+    assert main(["demo", "--output", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    written = {"report.json", "report.html"}
+    pictures = {"privacy_profile.png", "accuracy.png"}
+    assert {file.name for file in tmp_path.iterdir()} == written | (pictures if drawn else set())
+    assert ("pip install matplotlib" in output) == (not drawn)
+    assert main(["verify", str(tmp_path / "report.json"), "--quiet"]) == 0
+
+
+def test_columns_of_the_demo_differ_in_adjacency_only():
+    one, other = (_demo._private(1.0, name).get_params() for name in _demo._ADJACENCIES)
+    assert {name for name in one if one[name] != other[name]} == {"adjacency"}
 
 
 def test_exit_codes_of_the_process(path):
