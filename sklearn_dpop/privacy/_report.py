@@ -39,6 +39,9 @@ SCHEMA_VERSION = 1
 
 # A report is a few kilobytes; anything of this size is not one.
 _MAX_JSON = 10_000_000
+_HOW_TO_READ_A_FILE = (
+    "to read a file: PrivacyReport.from_json(Path('report.json').read_text())"
+)
 _PACKAGES = ("sklearn-dpop", "numpy", "scipy", "scikit-learn", "randomgen")
 # What only some mechanisms compute with; named in their reports if it is installed.
 _OPTIONAL_PACKAGES = {"correlated-noise-gd": ("dp-accounting", "skorch", "torch")}
@@ -451,7 +454,13 @@ def read_json(text: str | bytes) -> Any:
     ValueError
         If it is too long for a report, has duplicate keys, ``NaN`` or ``Infinity`` literals or
         numbers beyond double precision, is nested too deeply, or is not JSON.
+    TypeError
+        If it is no text.
     """
+    if not isinstance(text, str | bytes | bytearray):
+        raise TypeError(
+            f"the text of a report is expected, not {_type_name(text)}; {_HOW_TO_READ_A_FILE}"
+        )
     if len(text) > _MAX_JSON:
         raise ValueError(f"{len(text)} characters: more than the {_MAX_JSON} of any report")
     try:
@@ -462,6 +471,15 @@ def read_json(text: str | bytes) -> Any:
             parse_float=_finite_literal,
             parse_int=_integer_literal,
         )
+    except json.JSONDecodeError as error:
+        if isinstance(text, str) and not text.lstrip().startswith("{"):  # the name of a file?
+            raise json.JSONDecodeError(
+                f"the text of a report is expected, not {text[:60]!r}; {_HOW_TO_READ_A_FILE}; "
+                f"{error.msg}",
+                error.doc,
+                error.pos,
+            ) from None
+        raise
     except RecursionError:
         raise ValueError("nested too deeply for a report") from None
 
@@ -847,7 +865,8 @@ class PrivacyReport:
         Parameters
         ----------
         text : str or bytes
-            JSON, UTF-8 if bytes.
+            JSON, UTF-8 if bytes.  Not the name of a file: read it with
+            ``Path("report.json").read_text()``.
 
         Returns
         -------
@@ -859,6 +878,8 @@ class PrivacyReport:
         ValueError
             If `text` is not strict JSON (duplicate keys, ``NaN`` and ``Infinity`` literals
             are refused) or not a report: see :meth:`from_dict`.
+        TypeError
+            If `text` is neither.
         """
         try:
             return cls.from_dict(read_json(text))

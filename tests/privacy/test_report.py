@@ -9,6 +9,7 @@ import sys
 from dataclasses import FrozenInstanceError, replace
 from html.parser import HTMLParser
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -309,6 +310,25 @@ def test_from_json_is_strict(reports, find, put, message):
 @pytest.mark.parametrize("text", ["[]", "null", "1", '"x"', "{}"])
 def test_from_json_refuses_other_json(text):
     with pytest.raises(ValueError, match="this is no privacy report"):
+        PrivacyReport.from_json(text)
+
+
+@pytest.mark.parametrize("text", ["report.json", "", "/home/x/report.json", "epsilon: 1"])
+def test_from_json_says_how_to_read_a_file(text):
+    with pytest.raises(json.JSONDecodeError, match="the text of a report is expected") as caught:
+        PrivacyReport.from_json(text)
+    message = str(caught.value)
+    assert repr(text) in message
+    assert "from_json(Path('report.json').read_text())" in message
+    assert message.endswith("Expecting value: line 1 column 1 (char 0)")
+    with pytest.raises(TypeError, match="the text of a report is expected, not PosixPath|Windows"):
+        PrivacyReport.from_json(Path(text))
+
+
+def test_from_json_points_to_an_error_of_syntax(reports):
+    lines = reports["corollary", "replace-one", 1].to_json().splitlines()
+    text = "\n".join([*lines[:3], lines[3].replace(":", ""), *lines[4:]])
+    with pytest.raises(json.JSONDecodeError, match=r"^Expecting ':' delimiter: line 4 column"):
         PrivacyReport.from_json(text)
 
 
