@@ -39,9 +39,7 @@ SCHEMA_VERSION = 1
 
 # A report is a few kilobytes; anything of this size is not one.
 _MAX_JSON = 10_000_000
-_HOW_TO_READ_A_FILE = (
-    "to read a file: PrivacyReport.from_json(Path('report.json').read_text())"
-)
+_HOW_TO_READ_A_FILE = "to read a file: PrivacyReport.from_json(Path('report.json').read_text())"
 _PACKAGES = ("sklearn-dpop", "numpy", "scipy", "scikit-learn", "randomgen")
 # What only some mechanisms compute with; named in their reports if it is installed.
 _OPTIONAL_PACKAGES = {"correlated-noise-gd": ("dp-accounting", "skorch", "torch")}

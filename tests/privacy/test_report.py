@@ -321,7 +321,7 @@ def test_from_json_says_how_to_read_a_file(text):
     assert repr(text) in message
     assert "from_json(Path('report.json').read_text())" in message
     assert message.endswith("Expecting value: line 1 column 1 (char 0)")
-    with pytest.raises(TypeError, match="the text of a report is expected, not PosixPath|Windows"):
+    with pytest.raises(TypeError, match=r"is expected, not \w+Path; to read a file"):
         PrivacyReport.from_json(Path(text))
 
 
