@@ -1,15 +1,18 @@
-"""Draw the picture of docs/logistic.md: noise of the calibrations against the Gaussian limit.
+"""Draw the pictures of README.md and docs/logistic.md.
 
 python docs/pictures.py
 """
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from sklearn_dpop import _demo
 from sklearn_dpop.privacy import calibrate_objective_perturbation, gaussian_noise_multiplier
 
-PICTURE = Path(__file__).parent / "images" / "noise_against_gaussian.png"
+IMAGES = Path(__file__).parent / "images"
 N_SAMPLES, N_FEATURES, DELTA = 10_000, 51, 1e-5
 
 
@@ -21,7 +24,16 @@ def noise_multiplier(epsilon, calibration):
     return certificate.noise_multiplier
 
 
-def main():
+def draw_accuracy():
+    """Draw the picture of README.md: that of the demo, by more fits."""
+    _demo._FITS = 101
+    with tempfile.TemporaryDirectory() as folder:
+        _demo.run_demo(folder)
+        shutil.copy(Path(folder, "accuracy.png"), IMAGES)
+
+
+def draw_noise():
+    """Draw the picture of docs/logistic.md: noise of the calibrations, and the Gaussian limit."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -58,8 +70,9 @@ def main():
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
     left.legend(frameon=False)
-    fig.savefig(PICTURE, dpi=160)
+    fig.savefig(IMAGES / "noise_against_gaussian.png", dpi=160)
 
 
 if __name__ == "__main__":
-    main()
+    draw_accuracy()
+    draw_noise()

@@ -21,8 +21,8 @@ from sklearn_dpop.preprocessing import BoundedScaler
 
 __all__ = ["run_demo"]
 
-_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-_FITS = 9
+_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_FITS = 11
 _ADJACENCIES = ("replace-one", "zero-out")
 
 
