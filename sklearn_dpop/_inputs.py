@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["declared_classes", "speechless"]
+__all__ = ["declared_bounds", "declared_classes", "planned_classes", "planned_shape", "speechless"]
 
 
 @contextmanager
@@ -26,6 +28,52 @@ def speechless() -> Iterator[None]:
         raise
 
 
+def declared_bounds(
+    name: str, value: Any, n_columns: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the finite ends of a pair (lower, upper), each of shape () or (n_columns,)."""
+    allowed = f"{name} must be a pair (lower, upper) of numbers"
+    if n_columns > 1:
+        allowed += f", or of arrays of shape ({n_columns},), one number per column"
+    given = f"{allowed}. Got {reprlib.repr(value)}"
+    if isinstance(value, Mapping):
+        raise ValueError(f"{given}, a mapping.")
+    try:
+        if isinstance(value, str):  # of two digits?
+            raise TypeError
+        lower, upper = (np.asarray(end, dtype=np.float64) for end in value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{given}.{_of_pairs(value, n_columns)}") from None
+    for end in (lower, upper):
+        if end.shape not in ((), (n_columns,)):
+            raise ValueError(f"{allowed}. Got shapes {lower.shape} and {upper.shape}.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        valid = np.atleast_1d(np.isfinite(upper - lower) & (lower < upper))
+    if not valid.all():
+        j = int(np.argmin(valid))
+        low, high = (float(np.broadcast_to(end, valid.shape)[j]) for end in (lower, upper))
+        where = f" for column {j}" if len(valid) > 1 else ""
+        raise ValueError(
+            f"{name} must be finite with lower < upper. "
+            f"Got lower={low} and upper={high}{where}.{_of_pairs(value, n_columns)}"
+        )
+    return lower, upper
+
+
+def _of_pairs(value: Any, n_columns: int) -> str:
+    """Say what to do if `value` may be one pair per column instead of a pair of arrays."""
+    try:
+        shape = np.shape(value)
+    except ValueError:  # ragged
+        return ""
+    if n_columns == 1 or shape != (n_columns, 2):
+        return ""
+    return (
+        f" All lower bounds come first, then all upper ones; np.transpose makes that of {n_columns} "
+        "pairs."
+    )
+
+
 def declared_classes(classes: ArrayLike) -> NDArray[Any]:
     """Return the declared labels, sorted, after checking them."""
     labels = np.asarray(classes)
@@ -40,3 +88,18 @@ def declared_classes(classes: ArrayLike) -> NDArray[Any]:
     if any(label != label for label in unique.tolist()):
         raise ValueError(f"classes={classes!r}: must not contain NaN")
     return unique
+
+
+def planned_classes(classes: ArrayLike | None) -> NDArray[Any]:
+    """Return the declared labels of a plan, which has no records to infer them from."""
+    if classes is None:
+        raise ValueError("classes=None: a plan needs the labels, declared")
+    return declared_classes(classes)
+
+
+def planned_shape(n_samples: Any, n_features: Any) -> tuple[int, int]:
+    """Return the shape of the table of a plan, after checking it."""
+    for name, value in (("n_samples", n_samples), ("n_features", n_features)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name}={value!r}: must be a positive integer")
+    return int(n_samples), int(n_features)

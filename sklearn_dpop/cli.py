@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         "Exit code: 0 if everything holds, 1 if a condition does not, 2 if the file cannot be "
         "read as a report.",
     )
-    verify.add_argument("report", metavar="report.json", help="as written by report.to_json()")
+    verify.add_argument(
+        "report", metavar="report.json", help="as written by to_json() of a report or a total"
+    )
     verify.add_argument("--quiet", action="store_true", help="print nothing but errors")
     demo = commands.add_parser("demo", help="train a private classifier on public data")
     demo.add_argument("--output", metavar="DIR", help="where to write the report and plots")
@@ -66,11 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verify(path: str, *, quiet: bool) -> int:
-    from sklearn_dpop.privacy._report import PrivacyReport
+    from sklearn_dpop.privacy._composition_report import SCHEMA, CompositionReport
+    from sklearn_dpop.privacy._report import PrivacyReport, read_json
     from sklearn_dpop.privacy._report_text import clean
 
     try:
-        report = PrivacyReport.from_json(Path(path).read_bytes())
+        data = read_json(Path(path).read_bytes())
+        total = isinstance(data, dict) and data.get("schema") == SCHEMA
+        report = CompositionReport.from_dict(data) if total else PrivacyReport.from_dict(data)
     except OSError as error:
         print(f"sklearn-dpop verify: {path}: {error.strerror or error}", file=sys.stderr)
         return 2

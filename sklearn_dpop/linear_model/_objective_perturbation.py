@@ -16,12 +16,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklearn_dpop._inputs import declared_classes, speechless
+from sklearn_dpop._inputs import declared_classes, planned_classes, planned_shape, speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
-from sklearn_dpop.privacy._certificate import CALIBRATIONS
+from sklearn_dpop.privacy._certificate import CALIBRATIONS, ObjectivePerturbationCertificate
 from sklearn_dpop.privacy._objective_perturbation import ADJACENCIES
-from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
+from sklearn_dpop.privacy._report import (
+    PLANNED,
+    PrivacyReport,
+    expected_warnings,
+    package_versions,
+)
 from sklearn_dpop.release._losses import LogisticLoss, MarginLoss, SmoothedHingeLoss
 from sklearn_dpop.release._noise import gaussian_noise, noise_generator
 from sklearn_dpop.release._solver import clip_scales, perturbed_gradient_descent, row_norms
@@ -257,33 +262,11 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             )
         X = _canonical(X)
         classes, codes = self._encode(y)
-        n_samples, n_features = X.shape
+        n_features = X.shape[1]
         positive = [1] if len(classes) == 2 else list(range(len(classes)))
         weights = self._class_weights(classes)
         loss = self._loss()
-        constants = loss.constants
-        if weights is not None:
-            constants = constants.scaled(float(weights.max()))
-        zeta = float(self.data_norm)
-        if self.fit_intercept:
-            zeta = math.nextafter(math.hypot(zeta, self.intercept_scaling), math.inf)
-        certificate = calibrate_objective_perturbation(
-            n_samples,
-            n_features + int(self.fit_intercept),
-            self.epsilon,
-            self.delta,
-            data_norm=zeta,
-            comparator_norm=self.comparator_norm,
-            failure_probability=self.failure_probability,
-            calibration=self.calibration,
-            mu=self.mu,
-            sigma=self.sigma,
-            n_iter=self.n_iter,
-            eta=self.eta,
-            adjacency=self.adjacency,
-            loss=constants,
-            n_problems=len(positive),
-        )
+        certificate = self._calibrate(X.shape, classes, weights, loss)
         scales = self._row_scales(X)
 
         generator, noise_source = noise_generator(
@@ -315,9 +298,82 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         self.eta_ = certificate.eta
         self.n_iter_ = certificate.n_iter
         self.privacy_report_ = self._report(certificate, classes, noise_source)
+        # A seed was the user's explicit choice: the report says what it means, fit is silent.
+        public_inputs = self.privacy_report_.public_inputs
+        for message in expected_warnings(certificate, public_inputs, seeded=False):
+            leak = "inferred" in message
+            warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=3)
         return self
 
+    def plan(self, n_samples: int, n_features: int) -> PrivacyReport:
+        """Return the report that a fit to a table of this shape would carry.
+
+        It is computed from public numbers alone: no records, no noise, and nothing is spent.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of records, at least 1.
+        n_features : int
+            Number of columns of X, as the classifier gets it; at least 1.
+
+        Returns
+        -------
+        PrivacyReport
+            Its `noise_source` says that it is a plan.
+
+        Raises
+        ------
+        ValueError
+            If `classes` is not declared, and as :meth:`fit` for parameters that no theorem
+            certifies.
+
+        Examples
+        --------
+        >>> from sklearn_dpop import ObjPertGDLogisticRegression
+        >>> clf = ObjPertGDLogisticRegression(epsilon=1.0, classes=[0, 1], calibration="tight")
+        >>> report = clf.plan(n_samples=10_000, n_features=30)
+        >>> report.epsilon, report.certificate.n_iter < clf.plan(50_000, 30).certificate.n_iter
+        (1.0, True)
+        """
+        self._validate_params()
+        shape, classes = planned_shape(n_samples, n_features), planned_classes(self.classes)
+        certificate = self._calibrate(shape, classes, self._class_weights(classes), self._loss())
+        return self._report(certificate, classes, PLANNED)
+
     # --- what fit is made of ------------------------------------------------------------------
+
+    def _calibrate(
+        self,
+        shape: tuple[int, int],
+        classes: NDArray[Any],
+        weights: NDArray[np.float64] | None,
+        loss: MarginLoss,
+    ) -> ObjectivePerturbationCertificate:
+        """Return the certificate of a fit to a table of this shape."""
+        constants = loss.constants
+        if weights is not None:
+            constants = constants.scaled(float(weights.max()))
+        zeta = float(self.data_norm)
+        if self.fit_intercept:
+            zeta = math.nextafter(math.hypot(zeta, self.intercept_scaling), math.inf)
+        return calibrate_objective_perturbation(
+            shape[0],
+            shape[1] + int(self.fit_intercept),
+            self.epsilon,
+            self.delta,
+            data_norm=zeta,
+            comparator_norm=self.comparator_norm,
+            failure_probability=self.failure_probability,
+            calibration=self.calibration,
+            mu=self.mu,
+            sigma=self.sigma,
+            n_iter=self.n_iter,
+            eta=self.eta,
+            adjacency=self.adjacency,
+            loss=constants,
+            n_problems=1 if len(classes) == 2 else len(classes),
+        )
 
     def _encode(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """Return the sorted labels and the code of every record's label."""
@@ -402,10 +458,6 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             if self.class_weight is None
             else {str(label): float(weight) for label, weight in self.class_weight.items()},
         }
-        # A seed was the user's explicit choice: the report says what it means, fit is silent.
-        for message in expected_warnings(certificate, public_inputs, seeded=False):
-            leak = "inferred" in message
-            warnings.warn(message, PrivacyLeakWarning if leak else UserWarning, stacklevel=4)
         return PrivacyReport(
             mechanism="objective-perturbation-gd",
             estimator=type(self).__name__,

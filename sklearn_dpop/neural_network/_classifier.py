@@ -26,10 +26,15 @@ from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-fo
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sklearn_dpop._inputs import declared_classes, speechless
+from sklearn_dpop._inputs import declared_classes, planned_classes, planned_shape, speechless
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import Strategy
-from sklearn_dpop.privacy._report import PrivacyReport, expected_warnings, package_versions
+from sklearn_dpop.privacy._report import (
+    PLANNED,
+    PrivacyReport,
+    expected_warnings,
+    package_versions,
+)
 from sklearn_dpop.privacy.accounting import Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES
 from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
@@ -286,7 +291,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         "epsilon": [Interval(Real, 0, math.inf, closed="right"), None],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "classes": ["array-like", None],
-        "feature_bounds": ["array-like", tuple, None],
+        "feature_bounds": "no_validation",  # by the network, which says more
         "adjacency": [StrOptions(set(ADJACENCIES))],
         "hidden_width": [_COUNT, list, tuple],
         "n_basis": [_COUNT],
@@ -639,6 +644,50 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             self._go_on(run)
         return self
 
+    def plan(self, n_samples: int, n_features: int) -> PrivacyReport | NoGuarantee:
+        """Return the report that a fit to a table of this shape would carry.
+
+        It is computed from public numbers alone: no records, no noise, and nothing is spent.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of records, at least 1.
+        n_features : int
+            Number of columns of X, as the classifier gets it; at least 1.
+
+        Returns
+        -------
+        PrivacyReport
+            Its `noise_source` says that it is a plan.  For ``epsilon=inf``, the statement that
+            there is no guarantee.
+
+        Raises
+        ------
+        ValueError
+            If `classes` is not declared, for invalid parameters, and when no accountant certifies
+            the request.
+
+        Examples
+        --------
+        >>> from sklearn_dpop import KANClassifierDP
+        >>> clf = KANClassifierDP(
+        ...     epsilon=2.0, classes=[0, 1], feature_bounds=(-1, 1), sampling="cyclic", gamma=0.5)
+        >>> report = clf.plan(n_samples=10_000, n_features=54)
+        >>> report.epsilon, report.certificate.schedule.n_samples
+        (2.0, 10000)
+        """
+        self._validate_params()
+        n_samples, n_features = planned_shape(n_samples, n_features)
+        classes = planned_classes(self.classes)
+        n_outputs = 1 if len(classes) == 2 else len(classes)
+        bounds = (-1.0, 1.0) if self.feature_bounds is None else self.feature_bounds
+        # Refuses bad parameters.
+        self._make_module(n_features, n_outputs, bounds, torch.Generator(), torch.device("cpu"))
+        plan = self._plan(n_samples)
+        public = self._public_inputs(classes, True, plan, self._rate(plan))
+        return self._report(plan, public | {"n_validation": None}, PLANNED)
+
     def _first(self, X: Any, y: Any, classes: ArrayLike | None) -> _Run:
         """Plan all epochs of partial_fit, or take them from a checkpoint."""
         if self.initialized_:
@@ -773,29 +822,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         device = device_of(self.device)
         # Refuses bad parameters before anything is drawn.
         self._make_module(X.shape[1], n_outputs, bounds, torch.Generator(), device)
-        schedule = Schedule(
-            n_samples=len(X),
-            batch_size=min(self.batch_size, len(X)),
-            epochs=self.epochs,
-            sampling=self.sampling,
-            separation=self.separation,
-        )
-        plan = make_plan(
-            schedule,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            noise_multiplier=self.noise_multiplier,
-            strategy=self.strategy,
-            gamma=self.gamma,
-            bandwidth=self.bandwidth,
-            adjacency=self.adjacency,
-            verbose=bool(self.verbose),
-        )
-        if self.noise_memory == "regenerate" and plan.certificate is not None:
-            check_regenerates(plan.strategy)
-        lr = automatic_lr(plan, self.max_grad_norm) if self.lr == "auto" else self.lr
-        self.lr_ = float(lr)
-        public = self._public_inputs(classes, declared, plan)
+        plan = self._plan(len(X))
+        self.lr_ = self._rate(plan)
+        public = self._public_inputs(classes, declared, plan, self.lr_)
         public["n_validation"] = None if validation is None else len(validation[0])
         self._warn(plan, public, len(X))
 
@@ -847,6 +876,33 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         report = self._report(plan, public, f"{training.generator}, keyed by {source}")
         self.notify("on_train_begin", X=None, y=None)
         return _Run(training, plan, classes, identity, report)
+
+    def _plan(self, n_samples: int) -> Plan:
+        """Return the plan of a training on so many records."""
+        schedule = Schedule(
+            n_samples=n_samples,
+            batch_size=min(self.batch_size, n_samples),
+            epochs=self.epochs,
+            sampling=self.sampling,
+            separation=self.separation,
+        )
+        plan = make_plan(
+            schedule,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            strategy=self.strategy,
+            gamma=self.gamma,
+            bandwidth=self.bandwidth,
+            adjacency=self.adjacency,
+            verbose=bool(self.verbose),
+        )
+        if self.noise_memory == "regenerate" and plan.certificate is not None:
+            check_regenerates(plan.strategy)
+        return plan
+
+    def _rate(self, plan: Plan) -> float:
+        return float(automatic_lr(plan, self.max_grad_norm) if self.lr == "auto" else self.lr)
 
     def _run_epoch(self, run: _Run, progress: Any, validation: Any) -> bool:
         """Take the steps of one epoch; return whether no callback ends the training there."""
@@ -1012,7 +1068,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
 
     # --- the report ----------------------------------------------------------------------------
 
-    def _public_inputs(self, classes: NDArray[Any], declared: bool, plan: Plan) -> dict[str, Any]:
+    def _public_inputs(
+        self, classes: NDArray[Any], declared: bool, plan: Plan, lr: float
+    ) -> dict[str, Any]:
         width = self.hidden_width
         return {
             "classes": [str(label) for label in classes] if declared else "inferred",
@@ -1021,7 +1079,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "max_grad_norm": float(self.max_grad_norm),
             "expected_batch_size": plan.schedule.expected_batch_size,
             "n_steps": plan.schedule.n_steps,
-            "lr": self.lr_,
+            "lr": lr,
             "optimizer": self._optimizer_name(),
             "optimizer_params": {
                 name: repr(value) for name, value in sorted(self._optimizer_settings().items())

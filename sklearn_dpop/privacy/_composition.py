@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from scipy.special import gammaln
 
 __all__ = [
     "PrivacyLossDistribution",
+    "chords",
     "compose_profile",
+    "compose_profiles",
     "dominating_distribution",
     "optimal_composition_delta",
     "optimal_composition_epsilon",
@@ -392,7 +394,147 @@ def compose_profile(
     eps_min = _nonnegative("eps_min", eps_min)
     if eps_min > 1e4:
         raise ValueError(f"eps_min={eps_min!r} must be at most 1e4.")
-    # A sketch on a geometric grid shows the range and the scale of the losses.
+    sketch = _sketch(log_delta, count, delta, eps_min)
+    step = _choose_step(sketch.losses, sketch.probs, count, sketch.target)
+    step = max(step, sketch.finest)
+    if step < eps_min:
+        # Put a grid point on eps_min, or (rounded up) just above it.
+        step = math.nextafter(eps_min / math.ceil(eps_min / step), math.inf)
+    base = dominating_distribution(log_delta, eps_min=eps_min, eps_max=sketch.eps_max, step=step)
+    return base.compose(count, tail=_TAIL_SHARE * sketch.target)
+
+
+def compose_profiles(
+    profiles: Iterable[tuple[LogProfile, int]], *, delta: float
+) -> PrivacyLossDistribution:
+    """Bound the privacy of releases of several kinds, with independent noise.
+
+    As :func:`compose_profile`, for the same records, but every kind has a profile of its own.
+
+    Parameters
+    ----------
+    profiles : iterable of (callable, int)
+        Certified profile of each kind, from epsilon = 0 on, as in
+        :func:`dominating_distribution`; and the number of releases of that kind.
+    delta : float
+        The smallest total delta of interest, in (0, 1).
+
+    Returns
+    -------
+    composed : PrivacyLossDistribution
+        ``composed.delta(epsilon)`` and ``composed.epsilon(delta)`` hold for all releases
+        together.
+
+    Raises
+    ------
+    ValueError
+        If `profiles` is empty, a parameter is out of range, or a profile returns NaN or another
+        shape.
+
+    Examples
+    --------
+    Gaussian mechanisms with sensitivity / sigma = 0.6 and 0.8 are together as private as one
+    with ratio 1.
+
+    >>> import numpy as np
+    >>> from scipy.special import ndtr
+    >>> from sklearn_dpop.privacy import compose_profiles
+    >>> def gaussian_delta(eps, m):
+    ...     return ndtr(m / 2 - eps / m) - np.exp(eps) * ndtr(-m / 2 - eps / m)
+    >>> def profile(m):
+    ...     return lambda eps: np.log(np.maximum(gaussian_delta(np.minimum(eps, 6), m), 1e-300))
+    >>> total = compose_profiles([(profile(0.6), 1), (profile(0.8), 1)], delta=1e-5)
+    >>> exact = gaussian_delta(3.0, 1.0)
+    >>> bool(exact <= total.delta(3.0) <= 1.002 * exact)
+    True
+    """
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta={delta!r} must be in (0, 1).")
+    kinds = [(log_delta, _count("count", count)) for log_delta, count in profiles]
+    if not kinds:
+        raise ValueError("profiles: at least one is needed.")
+    total = sum(count for _, count in kinds)
+    sketches = [_sketch(log_delta, total, delta, 0.0) for log_delta, _ in kinds]
+    step = min(_choose_step(s.losses, s.probs, max(total, 2), s.target) for s in sketches)
+    tail = _TAIL_SHARE * delta / (2 * len(kinds))
+    result: PrivacyLossDistribution | None = None
+    for (log_delta, count), sketch in zip(kinds, sketches, strict=True):
+        # Powers of two, so that the grids can be made one.
+        own = step * 2.0 ** math.ceil(math.log2(max(1.0, sketch.finest / step)))
+        base = dominating_distribution(log_delta, eps_min=0.0, eps_max=sketch.eps_max, step=own)
+        made = base.compose(count, tail=tail)
+        if result is None:
+            result = made
+            continue
+        while result.step < made.step:
+            result = result._coarsen()
+        while made.step < result.step:
+            made = made._coarsen()
+        result = result._convolve(made)._shorten(tail)
+    assert result is not None
+    return result
+
+
+def chords(epsilons: FloatArray, deltas: FloatArray) -> LogProfile:
+    r"""Return a profile that interpolates certified points, rounded up.
+
+    The curve :math:`\delta(\varepsilon)` of any mechanism is convex in
+    :math:`e^\varepsilon` and nonincreasing: between two certified points their chord in
+    :math:`e^\varepsilon` bounds it, and beyond the last one its delta.
+
+    Parameters
+    ----------
+    epsilons : ndarray of shape (n_points,)
+        Increasing, from 0 on; at least two.
+    deltas : ndarray of shape (n_points,)
+        Certified there, in [0, 1].
+
+    Returns
+    -------
+    log_delta : callable
+        As :func:`dominating_distribution` and :func:`compose_profile` take it.
+
+    Examples
+    --------
+    Nothing is known of a mechanism but delta = 0.1 at epsilon = 0 and 0.02 at log(2):
+
+    >>> import numpy as np
+    >>> from sklearn_dpop.privacy._composition import chords
+    >>> log_delta = chords(np.log([1.0, 2.0]), np.array([0.1, 0.02]))
+    >>> np.exp(log_delta(np.log([1.0, 1.5, 2.0, 9.0]))).round(6).tolist()
+    [0.1, 0.06, 0.02, 0.02]
+    """
+    epsilons = np.asarray(epsilons, dtype=np.float64)
+    deltas = np.minimum.accumulate(np.asarray(deltas, dtype=np.float64))
+
+    def log_delta(at: FloatArray) -> FloatArray:
+        at = np.minimum(at, epsilons[-1])
+        i = np.minimum(np.searchsorted(epsilons, at, side="right") - 1, epsilons.size - 2)
+        left, right = epsilons[i], epsilons[i + 1]
+        # (e^at - e^left) / (e^right - e^left), for any size of the exponents.
+        share = np.exp(at - right) * (np.expm1(left - at) / np.expm1(left - right))
+        value = deltas[i] - share * (deltas[i] - deltas[i + 1])
+        # The share is right to some roundings of itself and of its exponents.
+        slack = (16.0 + 2.0 * right) * _U * (deltas[i] - deltas[i + 1]) + 4.0 * _U * deltas[i]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.minimum(value + slack, 1.0)))
+
+    return log_delta
+
+
+class _Sketch(NamedTuple):
+    """Range and scale of the losses of a profile."""
+
+    losses: FloatArray
+    probs: FloatArray
+    eps_max: float
+    # The smallest total delta that matters, and the smallest step that an array has room for.
+    target: float
+    finest: float
+
+
+def _sketch(log_delta: LogProfile, count: int, delta: float, eps_min: float) -> _Sketch:
+    """Evaluate the profile on a geometric grid."""
     sketch = np.geomspace(max(eps_min, 1e-6), 1e5, 600)
     if eps_min == 0.0:
         sketch = np.concatenate(([0.0], sketch))
@@ -405,13 +547,8 @@ def compose_profile(
     eps_max = float(sketch[end - 1])
     kept, probs, mirrored, _ = _connect_the_dots(sketch[:end], 1.0, sketch_delta[:end])
     losses = np.concatenate((-sketch[kept], sketch[kept]))
-    step = _choose_step(losses, np.concatenate((mirrored, probs)), count, target)
-    step = max(step, 2.0 * eps_max / (_MAX_SIZE - 2))
-    if step < eps_min:
-        # Put a grid point on eps_min, or (rounded up) just above it.
-        step = math.nextafter(eps_min / math.ceil(eps_min / step), math.inf)
-    base = dominating_distribution(log_delta, eps_min=eps_min, eps_max=eps_max, step=step)
-    return base.compose(count, tail=tail)
+    masses = np.concatenate((mirrored, probs))
+    return _Sketch(losses, masses, eps_max, target, 2.0 * eps_max / (_MAX_SIZE - 2))
 
 
 def _choose_step(losses: FloatArray, probs: FloatArray, count: int, target: float) -> float:

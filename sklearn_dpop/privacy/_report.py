@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
 __all__ = [
+    "PLANNED",
     "Certificate",
     "PrivacyReport",
     "ProfileEnd",
@@ -36,6 +37,8 @@ __all__ = [
 
 SCHEMA = "sklearn_dpop.privacy_report"
 SCHEMA_VERSION = 1
+# The source of the noise in the report of a fit that has not been made.
+PLANNED = "none was drawn: this is a plan, nothing was released"
 
 # A report is a few kilobytes; anything of this size is not one.
 _MAX_JSON = 10_000_000

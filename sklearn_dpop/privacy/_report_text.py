@@ -17,6 +17,7 @@ from sklearn_dpop.privacy._gaussian import chi_radius, gaussian_delta
 from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 
 if TYPE_CHECKING:
+    from sklearn_dpop.privacy._composition_report import CompositionReport
     from sklearn_dpop.privacy._report import PrivacyReport
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "alarms",
     "attack_success",
     "clean",
+    "composition_statement",
+    "composition_summary",
     "facts",
     "guarantee_name",
     "in_words",
@@ -207,12 +210,16 @@ def attack_success(report: PrivacyReport) -> float:
     With even odds it is ``(1 + delta(0)) / 2``, by the profile at epsilon = 0 and by the
     stated pair, whichever is smaller.
     """
-    epsilon, delta = float(report.epsilon), float(report.delta)
-    odds = math.exp(-epsilon)
-    distance = (1.0 - odds + 2.0 * delta * odds) / (1.0 + odds)
+    distance = _distance(float(report.epsilon), float(report.delta))
     if report._verified:
         distance = min(distance, report.certificate.delta_at(0.0))
     return 0.5 + 0.5 * min(distance, 1.0)
+
+
+def _distance(epsilon: float, delta: float) -> float:
+    """Return the largest total variation distance under (epsilon, delta)."""
+    odds = math.exp(-epsilon)
+    return (1.0 - odds + 2.0 * delta * odds) / (1.0 + odds)
 
 
 def trivial_risk(report: PrivacyReport) -> float | None:
@@ -313,34 +320,37 @@ def profile_floor(report: PrivacyReport) -> float:
 # --- sentences --------------------------------------------------------------------------------
 
 
-def guarantee_name(report: PrivacyReport) -> str:
+def guarantee_name(report: PrivacyReport | CompositionReport) -> str:
     """Return ``(epsilon = ..., delta = ...)``, rounded up."""
     epsilon = number(float(report.epsilon), 6, up=True)
     delta = number(float(report.delta), 6, up=True)
     return f"(epsilon = {epsilon}, delta = {delta})"
 
 
-def statement(report: PrivacyReport) -> str:
+def statement(report: PrivacyReport | CompositionReport) -> str:
     """Return the guarantee in one line."""
     return clean(f"{guarantee_name(report)}-differential privacy, {report.adjacency} adjacency")
 
 
 def in_words(report: PrivacyReport) -> str:
     """Return what the guarantee means, for readers who do not know the definition."""
-    change, guess = _CHANGES[report.mechanism].get(
-        report.adjacency, (f"Changing one record ({report.adjacency})", "tell what changed")
-    )
-    success = number(100.0 * attack_success(report), 3, up=True)
-    text = (
-        f"{change} changes the probability of any outcome by a factor of at most "
-        f"e^epsilon = {_factor(float(report.epsilon))}, plus at most delta. Someone who knows "
-        f"all other records and has to {guess} is right at most {success}% of the time "
-        f"(a coin: 50%)."
-    )
+    text = _meaning(report.mechanism, report.adjacency, report.epsilon, attack_success(report))
     problems = report.n_problems
     if problems > 1:
         text += f" Epsilon and delta are the total over {problems} one-vs-rest problems."
     return text
+
+
+def _meaning(mechanism: str, adjacency: str, epsilon: float, success: float) -> str:
+    change, guess = _CHANGES[mechanism].get(
+        adjacency, (f"Changing one record ({adjacency})", "tell what changed")
+    )
+    return (
+        f"{change} changes the probability of any outcome by a factor of at most "
+        f"e^epsilon = {_factor(float(epsilon))}, plus at most delta. Someone who knows "
+        f"all other records and has to {guess} is right at most "
+        f"{number(100.0 * success, 3, up=True)}% of the time (a coin: 50%)."
+    )
 
 
 def _factor(epsilon: float) -> str:
@@ -538,3 +548,53 @@ def _warning_lines(warnings: tuple[str, ...], room: int) -> list[str]:
             return [*lines, *_row("" if i else "warnings", f"! {left} more: report.warnings")]
         lines += item
     return lines
+
+
+# --- totals -----------------------------------------------------------------------------------
+
+
+def composition_statement(total: CompositionReport) -> str:
+    """Return the total in one line."""
+    count = total.n_releases + len(total.others)
+    return f"{statement(total)}, total of {count} release{'s' if count > 1 else ''}"
+
+
+def _total_success(total: CompositionReport) -> float:
+    """Return `attack_success` of all releases together."""
+    # Where other releases are known by a pair only, nothing may be certified at 0.
+    at = np.append(np.linspace(0.0, 1.0, 41) * float(total.epsilon), total.epsilon)
+    distances = [_distance(float(e), total.delta_at(float(e))) for e in at]
+    return 0.5 + 0.5 * min(1.0, *distances)
+
+
+def composition_summary(total: CompositionReport) -> str:
+    """Return the total and its parts as text of at most 88 columns."""
+    lines = wrap(composition_statement(total), "")
+    meaning = _meaning(
+        total.reports[0].mechanism, total.adjacency, total.epsilon, _total_success(total)
+    )
+    lines += wrap(f"{meaning} All releases together are meant.", "  ")
+    if total.fits is None:
+        assert total.counts is not None
+        shares = [f"{count} x " for count in total.counts]
+    else:
+        text = f"a record takes part in at most {total.fits}, each like one of these:"
+        lines += _row("fits", text)
+        shares = ["" for _ in total.reports]
+    for share, report in zip(shares, total.reports, strict=True):
+        n_samples = facts(report).get("n_samples", facts(report).get("schedule.n_samples"))
+        text = f"{share}{report.estimator} {guarantee_name(report)}, {n_samples} records"
+        lines += _row("fit" if share else "", text)
+    for name, (epsilon, delta) in total.others.items():
+        lines += _row("other", f"{name} (epsilon = {epsilon:g}, delta = {delta:g}), as declared")
+    basic = math.inf
+    if total.counts is not None:
+        parts = zip(total.counts, total.reports, strict=True)
+        basic = sum(count * float(report.epsilon) for count, report in parts)
+    elif total.fits is not None:
+        basic = total.fits * max(float(report.epsilon) for report in total.reports)
+    basic += sum(epsilon for epsilon, _ in total.others.values())
+    lines += _row("their sum", f"epsilon = {number(basic)}, by basic composition")
+    lines += _row("not covered", "what is not listed here: other fits, scores, plots of records")
+    lines += _row("check it", "total.verify(), or: sklearn-dpop verify total.json")
+    return "\n".join(lines)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_dpop.privacy._certificate import CALIBRATIONS, ObjectivePerturbationCertificate
+from sklearn_dpop.privacy._composition_report import CompositionReport
 from sklearn_dpop.privacy._objective_perturbation import (
     ADJACENCIES,
     finite_iteration,
@@ -26,12 +27,19 @@ from sklearn_dpop.privacy._report import (
     foreign_warnings,
     known_loss_constants,
 )
-from sklearn_dpop.privacy._report_text import ARITHMETIC, WORDS, number, statement, wrap
+from sklearn_dpop.privacy._report_text import (
+    ARITHMETIC,
+    WORDS,
+    composition_statement,
+    number,
+    statement,
+    wrap,
+)
 from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate, Schedule
 from sklearn_dpop.privacy.accounting._adjacency import ADJACENCIES as CORRELATED_ADJACENCIES
 from sklearn_dpop.privacy.accounting._schedule import SAMPLINGS
 
-__all__ = ["Check", "Verification", "verify"]
+__all__ = ["Check", "Verification", "verify", "verify_composition"]
 
 # Between two machines the elementary functions differ in their last bits.
 _RTOL = 1e-9
@@ -131,7 +139,7 @@ class Verification:
                 f"VERIFIED, BUT NOT PRIVATE: {len(self.checks)} conditions hold for fresh noise,",
                 "but random_state was given, so the noise can be reproduced and removed",
             ]
-        lines.append(f"  {self.statement}")
+        lines += wrap(self.statement, "  ")
         for check in self.failures:
             lines += wrap(f"{check.name}: {check.detail}", "  [FAIL] ")
         passed: dict[str, list[Check]] = {}
@@ -197,6 +205,87 @@ def verify(report: PrivacyReport, *, draw_again: bool = True) -> Verification:
         statement=statement(report),
         private=not report.seeded,
         not_checked=_not_checked(report, checks),
+    )
+
+
+def verify_composition(total: CompositionReport) -> Verification:
+    """Return the outcome of verifying the reports of a total, and of composing them again.
+
+    Parameters
+    ----------
+    total : CompositionReport
+        Usually read from JSON.
+
+    Returns
+    -------
+    Verification
+        True in a boolean context if every report verifies and the total follows from them.
+    """
+    parts = [verify(report) for report in total.reports]
+    checks = []
+    for i, (report, part) in enumerate(zip(total.reports, parts, strict=True)):
+        detail = f"{part.statement}: {len(part.checks)} conditions hold"
+        if not part:
+            failures = "; ".join(f"{check.name}: {check.detail}" for check in part.failures)
+            detail = f"{part.statement}: {failures}"
+        checks.append(Check(f"reports[{i}]", bool(part), detail=detail))
+        checks.append(
+            Check(
+                f"reports[{i}].seeded",
+                not report.seeded,
+                detail="noise of its own"
+                if not report.seeded
+                else "random_state was given, so the noise may be that of another fit",
+            )
+        )
+        checks.append(
+            Check(
+                f"reports[{i}].adjacency",
+                report.adjacency == total.adjacency,
+                report.adjacency,
+                total.adjacency,
+                f"{report.adjacency}; the total is for {total.adjacency}",
+            )
+        )
+    stated = float(total.delta)
+    if all(check.ok for check in checks):
+        # From fresh certificates; the verification has drawn again what is drawn.
+        with np.errstate(all="ignore"):
+            try:
+                delta = replace(total).delta_at(total.epsilon)
+            except _CANNOT_EVALUATE as error:
+                checks.append(Check("total", False, detail=f"cannot be composed ({error})"))
+            else:
+                checks.append(
+                    Check(
+                        "delta at the stated epsilon",
+                        delta <= stated * (1.0 + _RTOL),
+                        stated,
+                        delta,
+                        f"the certified curves compose to delta = {number(delta, up=True)} at "
+                        f"epsilon = {number(float(total.epsilon))}; at most {number(stated)} is "
+                        f"stated",
+                    )
+                )
+    unchecked = dict.fromkeys(text for part in parts for text in part.not_checked)
+    items = [
+        "these are all releases that used a record"
+        if total.fits is None
+        else f"no record took part in more than {total.fits} fits, each with the guarantee of one "
+        f"of the reports",
+        "how many releases there are, and their guarantees, did not depend on their outcomes",
+        *(
+            f"{name} has epsilon = {pair[0]:g}, delta = {pair[1]:g}: the author's statement"
+            for name, pair in total.others.items()
+        ),
+        *unchecked,
+    ]
+    return Verification(
+        ok=all(check.ok for check in checks),
+        checks=tuple(checks),
+        statement=composition_statement(total),
+        private=not any(report.seeded for report in total.reports),
+        not_checked=tuple(items),
     )
 
 

@@ -1,0 +1,133 @@
+"""From a total budget to that of one of several fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from sklearn_dpop.privacy._composition_report import CompositionReport, compose_reports
+from sklearn_dpop.privacy._report import PrivacyReport
+
+__all__ = ["FitBudget", "budget_per_fit"]
+
+# The total comes this close to what is allowed, unless that takes too many trials.
+_CLOSE = 0.005
+_MOST_TRIALS = 12
+
+
+class FitBudget(NamedTuple):
+    """What one of several fits may spend.
+
+    Attributes
+    ----------
+    epsilon : float
+        For each fit.
+    delta : float
+        For each fit.
+    total : CompositionReport
+        The total of all fits with this budget.
+    """
+
+    epsilon: float
+    delta: float
+    total: CompositionReport
+
+
+def budget_per_fit(
+    plan: Callable[[float, float], PrivacyReport | Iterable[PrivacyReport]],
+    fits: int,
+    *,
+    epsilon: float,
+    delta: float,
+    others: Mapping[str, tuple[float, float]] | None = None,
+) -> FitBudget:
+    """Find what each of several fits on the same records may spend within a total.
+
+    Parameters
+    ----------
+    plan : callable
+        Maps (epsilon, delta) of one fit to its report, or to those of all fits that may be made:
+        see the ``plan`` method of the estimators.  Called about five times.
+    fits : int
+        Most fits that a record takes part in.
+    epsilon, delta : float
+        The total, positive and in (0, 1).  Each of several fits gets the delta
+        ``delta / (2 * fits)``, after `others`: the composition of curves makes use of the rest.
+    others : mapping of str to (epsilon, delta), optional
+        What else is released from the same records, as in :func:`compose_reports`.
+
+    Returns
+    -------
+    FitBudget
+        Its epsilon has three digits; ``total.epsilon`` is at most the total, and within about
+        1% of it.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, `others` leave nothing, or no budget was found.
+
+    Examples
+    --------
+    >>> from sklearn_dpop import ObjPertGDLogisticRegression
+    >>> from sklearn_dpop.privacy import budget_per_fit
+    >>> def plan(epsilon, delta):
+    ...     return ObjPertGDLogisticRegression(
+    ...         epsilon, delta, classes=[0, 1], calibration="tight", adjacency="zero-out",
+    ...     ).plan(n_samples=500, n_features=30)
+    >>> budget = budget_per_fit(plan, fits=17, epsilon=1.0, delta=1e-5)
+    >>> 0.19 < budget.epsilon < 0.22, 0.98 < budget.total.epsilon <= 1.0
+    (True, True)
+    """
+    if not 0.0 < epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r}: must be a positive number")
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta={delta!r}: must be in (0, 1)")
+    if isinstance(fits, bool) or not isinstance(fits, int) or fits < 1:
+        raise ValueError(f"fits={fits!r}: must be a positive integer")
+    spent = [math.fsum(pair[i] for pair in (others or {}).values()) for i in (0, 1)]
+    left = epsilon - spent[0]
+    delta_fit = (delta - spent[1]) / (2 * fits)
+    if left <= 0.0 or delta_fit <= 0.0:
+        raise ValueError(
+            f"others={others!r}: leave nothing of epsilon={epsilon!r}, delta={delta!r}"
+        )
+
+    def total(epsilon_fit: float) -> CompositionReport:
+        planned = plan(epsilon_fit, delta_fit)
+        reports = [planned] if isinstance(planned, PrivacyReport) else planned
+        return compose_reports(reports, delta=delta, fits=fits, others=others)
+
+    # Basic composition allows left / fits, up to the roundings.
+    low, high = 0.9 * left / fits, left
+    best: tuple[float, CompositionReport] | None = None
+    trial = left / math.sqrt(fits) / 1.5 if fits > 1 else 0.999 * left
+    for _ in range(_MOST_TRIALS):
+        trial = _three_digits(min(max(trial, low), high))
+        found = total(trial)
+        used = float(found.epsilon) - spent[0]
+        if found.epsilon <= epsilon:
+            if best is None or trial > best[0]:
+                best = (trial, found)
+            if used >= (1.0 - _CLOSE) * left or trial >= 0.995 * high:
+                break
+            low = trial
+        else:
+            high = trial
+        # The total is nearly proportional to the budget of a fit; aim at the middle of what
+        # counts as close.
+        trial *= (1.0 - _CLOSE / 2) * left / used
+        if not low < trial < high:
+            trial = math.sqrt(low * high)
+    if best is None:
+        raise ValueError(
+            f"epsilon={epsilon!r}: no budget for {fits} fits was found whose total is within it"
+        )
+    return FitBudget(best[0], delta_fit, best[1])
+
+
+def _three_digits(value: float) -> float:
+    """Return `value` rounded down to three significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.floor(value / unit) * unit:.3g}")

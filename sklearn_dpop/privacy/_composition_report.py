@@ -1,0 +1,456 @@
+"""The total of several releases: composed from their reports, and verified with them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sklearn_dpop.privacy._composition import (
+    FloatArray,
+    PrivacyLossDistribution,
+    chords,
+    compose_profile,
+    compose_profiles,
+)
+from sklearn_dpop.privacy._report import Certificate, PrivacyReport, ProfileEnd, read_json
+
+if TYPE_CHECKING:
+    from sklearn_dpop.privacy._verify import Verification
+
+__all__ = ["CompositionReport", "compose_reports"]
+
+SCHEMA = "sklearn_dpop.composition_report"
+SCHEMA_VERSION = 1
+_KEYS = ("schema", "schema_version", "epsilon", "delta", "fits", "counts", "others", "reports")
+
+# Where the curve of a fit is evaluated, relative to its stated epsilon.  Between the points
+# stands the chord; twice as many points change a total by less than 0.1%.
+_POINTS = np.append(np.linspace(0.0, 2.5, 101), [3.0, 4.0, 6.0, 8.0])
+# A total is stated with so many digits, rounded up, so that it reads well and the last bits of
+# another machine do not matter.
+_DIGITS = 6
+
+
+@dataclass(frozen=True, repr=False)
+class CompositionReport:
+    """The total privacy guarantee of several releases from the same records.
+
+    Made by :func:`compose_reports`.  It holds the report of every release, so that
+    :meth:`verify` can check them and their total from the JSON alone.
+
+    Attributes
+    ----------
+    reports : tuple of PrivacyReport
+        The releases, equal ones once.
+    counts : tuple of int or None
+        How many releases each of `reports` stands for; None where `fits` is given.
+    fits : int or None
+        Most releases that a record takes part in, each with the guarantee of one of `reports`.
+    others : mapping of str to (float, float)
+        Other releases from the same records, of which only (epsilon, delta) is known.
+
+    Notes
+    -----
+    ``total.epsilon`` and ``total.delta`` are the stated numbers.  Both can be called, like those
+    of a :class:`PrivacyReport`: ``total.delta(eps)``, ``total.epsilon(delta)``.
+
+    The theorem is that of composition by dominating pairs (Zhu, Dong and Wang, AISTATS 2022,
+    Theorem 10), with pairs made from the certified curves; see :func:`compose_profiles`.  What
+    is listed under `others` is added by basic composition.  A later fit may depend on what
+    earlier ones released, but how many there are and which guarantees they have must not.
+    """
+
+    reports: tuple[PrivacyReport, ...]
+    counts: tuple[int, ...] | None
+    fits: int | None
+    others: Mapping[str, tuple[float, float]]
+    stated_epsilon: float
+    stated_delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "others", MappingProxyType(dict(self.others)))
+
+    def __reduce__(self) -> Any:  # a mapping proxy cannot be pickled
+        return type(self).from_dict, (self.to_dict(),)
+
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring relation, that of every report."""
+        return self.reports[0].adjacency
+
+    @property
+    def n_releases(self) -> int:
+        """Number of composed releases of one record, without `others`."""
+        return sum(self.counts) if self.fits is None else self.fits  # type: ignore[arg-type]
+
+    @property
+    def epsilon(self) -> ProfileEnd:
+        """Stated total epsilon; called, the epsilon certified at a delta."""
+        return ProfileEnd(self.stated_epsilon, self.epsilon_at)
+
+    @property
+    def delta(self) -> ProfileEnd:
+        """Stated total delta; called, the delta certified at an epsilon."""
+        return ProfileEnd(self.stated_delta, self.delta_at)
+
+    @cached_property
+    def _other(self) -> tuple[float, float]:
+        """Sums over `others`, rounded up."""
+        sums = [math.fsum(pair[i] for pair in self.others.values()) for i in (0, 1)]
+        epsilon, delta = (math.nextafter(x, math.inf) if x else 0.0 for x in sums)
+        return epsilon, delta
+
+    @cached_property
+    def _composed(self) -> PrivacyLossDistribution:
+        left = self.stated_delta - self._other[1]
+        if self.fits is not None:
+            return compose_profile(_largest(self.reports), self.fits, delta=left)
+        assert self.counts is not None
+        kinds = [_largest([report]) for report in self.reports]
+        return compose_profiles(zip(kinds, self.counts, strict=True), delta=left)
+
+    def delta_at(self, epsilon: float) -> float:
+        """Return the total delta certified at `epsilon`.
+
+        Parameters
+        ----------
+        epsilon : float
+            Nonnegative.
+
+        Returns
+        -------
+        float
+            At most 1.
+        """
+        epsilon = float(epsilon)
+        if not epsilon >= 0.0:
+            raise ValueError(f"epsilon={epsilon!r}: must be a nonnegative number")
+        others, lost = self._other
+        # One step down, for the difference is rounded.
+        left = math.nextafter(epsilon - others, -math.inf) if others else epsilon
+        if left < 0.0:
+            return 1.0
+        return min(1.0, (self._composed.delta(left) + lost) * (1.0 + 1e-15))
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the smallest total epsilon certified at `delta`.
+
+        Parameters
+        ----------
+        delta : float
+            In (0, 1).
+
+        Returns
+        -------
+        float
+            ``inf`` where none is certified.
+        """
+        delta = float(delta)
+        if not 0.0 < delta < 1.0:
+            raise ValueError(f"delta={delta!r}: must be inside (0, 1)")
+        others, lost = self._other
+        left = math.nextafter(delta - lost, -math.inf) if lost else delta
+        if left <= 0.0:
+            return math.inf
+        found = self._composed.epsilon(left)
+        return math.nextafter(found + others, math.inf) if others else found
+
+    def verify(self) -> Verification:
+        """Verify every report, and compose them again.
+
+        Returns
+        -------
+        Verification
+            True in a boolean context if everything holds.
+        """
+        from sklearn_dpop.privacy._verify import verify_composition
+
+        return verify_composition(self)
+
+    # --- for people -----------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return (
+            f"CompositionReport({self.n_releases} releases, epsilon={self.stated_epsilon!r}, "
+            f"delta={self.stated_delta!r}, {self.adjacency!r})"
+        )
+
+    def __str__(self) -> str:
+        from sklearn_dpop.privacy._report_text import composition_summary
+
+        return composition_summary(self)
+
+    # --- as data --------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-able data.
+
+        Returns
+        -------
+        dict
+        """
+        return {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "epsilon": self.stated_epsilon,
+            "delta": self.stated_delta,
+            "fits": self.fits,
+            "counts": None if self.counts is None else list(self.counts),
+            "others": {name: list(pair) for name, pair in self.others.items()},
+            "reports": [report.to_dict() for report in self.reports],
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON text (strict, ASCII, floats exact).
+
+        Returns
+        -------
+        str
+            :meth:`from_json` makes an equal report of it.
+        """
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CompositionReport:
+        """Make the report from what :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : mapping
+            JSON-able data.
+
+        Returns
+        -------
+        CompositionReport
+            It keeps the stated numbers as they are: see :meth:`verify`.
+
+        Raises
+        ------
+        ValueError
+            If the data are not those of such a report.  The message names the key.
+        """
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, Mapping) else None
+            raise ValueError(f"schema={found!r}: must be {SCHEMA!r}")
+        if set(data) != set(_KEYS):
+            odd = sorted(set(data) ^ set(_KEYS))
+            raise ValueError(f"{odd[0]}: missing or unknown key")
+        version = data["schema_version"]
+        if isinstance(version, bool) or version != SCHEMA_VERSION:
+            raise ValueError(f"schema_version={version!r}: must be {SCHEMA_VERSION}")
+        if not isinstance(data["reports"], list):
+            raise ValueError("reports: must be an array")
+        reports = []
+        for i, item in enumerate(data["reports"]):
+            try:
+                reports.append(PrivacyReport.from_dict(item))
+            except ValueError as error:
+                raise ValueError(f"reports[{i}]: {error}") from None
+        fits, counts = data["fits"], data["counts"]
+        if (fits is None) == (counts is None):
+            raise ValueError("fits, counts: one must be null, the other not")
+        if counts is not None:
+            if not isinstance(counts, list) or len(counts) != len(reports):
+                raise ValueError("counts: must be an array with one number for each of reports")
+            counts = tuple(_count(f"counts[{i}]", count) for i, count in enumerate(counts))
+        if fits is not None:
+            fits = _count("fits", fits)
+        _check_parts(reports)
+        epsilon, delta = data["epsilon"], data["delta"]
+        if not _is_number(epsilon) or not 0.0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon={epsilon!r}: must be a nonnegative number")
+        others = _check_others(data["others"])
+        _check_delta(delta, others)
+        return cls(tuple(reports), counts, fits, others, float(epsilon), float(delta))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> CompositionReport:
+        """Make the report from what :meth:`to_json` returned.
+
+        Parameters
+        ----------
+        text : str or bytes
+            JSON, UTF-8 if bytes.
+
+        Returns
+        -------
+        CompositionReport
+
+        Raises
+        ------
+        ValueError
+            If `text` is not strict JSON or not such a report.
+        """
+        try:
+            return cls.from_dict(read_json(text))
+        except RecursionError:
+            raise ValueError("nested too deeply for a report") from None
+
+
+def compose_reports(
+    reports: Iterable[PrivacyReport],
+    *,
+    delta: float,
+    fits: int | None = None,
+    others: Mapping[str, tuple[float, float]] | None = None,
+) -> CompositionReport:
+    """Add up the privacy of several releases from the same records.
+
+    Composes the certified curves, which gives far less than the sum of the epsilons.
+
+    Parameters
+    ----------
+    reports : iterable of PrivacyReport
+        ``privacy_report_`` of fitted models, or what their ``plan`` returned.  Each must verify,
+        and all must have the same adjacency.
+    delta : float
+        Total delta to state, in (0, 1).  It must exceed the sum of the deltas in `others`, and
+        should be at least about the sum of the deltas of the fits.
+    fits : int, optional
+        By default the reports are those of all releases.  With a number, a record takes part in
+        at most so many fits, each of which has the guarantee of one of the reports, whichever:
+        at every epsilon the worst of them is counted.  So for cross-validation, where a
+        record is held out of some fits, and for a grid search, whose fits are known by their
+        plans.
+    others : mapping of str to (epsilon, delta), optional
+        What else was released from the same records, by name, and its guarantee, which is added
+        as it stands: a choice of the winner, for example.  It is your statement: no
+        verification can check it.
+
+    Returns
+    -------
+    CompositionReport
+        Its epsilon is rounded up.
+
+    Raises
+    ------
+    TypeError
+        If one of `reports` is not a privacy report (a fit with ``epsilon=inf`` has none).
+    ValueError
+        If there are none; if one does not verify, or is of a seeded fit (noise that can be
+        reproduced may have been used twice); if adjacencies differ; or if a number is out
+        of range.
+
+    Examples
+    --------
+    Seventeen fits with epsilon = 0.2 each: those of a search over four candidates that see
+    a given record, for five folds and the final fit.
+
+    >>> from sklearn_dpop import ObjPertGDLogisticRegression
+    >>> from sklearn_dpop.privacy import compose_reports
+    >>> model = ObjPertGDLogisticRegression(
+    ...     epsilon=0.2, delta=1e-7, classes=[0, 1], calibration="tight", adjacency="zero-out")
+    >>> plans = [model.plan(n_samples, n_features=30) for n_samples in (455, 569)]
+    >>> total = compose_reports(plans, delta=5e-6, fits=17)
+    >>> 1.0 < total.epsilon < 1.2
+    True
+    >>> bool(total.verify())
+    True
+    """
+    found = list(reports)
+    for i, report in enumerate(found):
+        if not isinstance(report, PrivacyReport):
+            raise TypeError(f"reports[{i}]={report!r}: must be a PrivacyReport")
+    _check_parts(found)
+    for i, report in enumerate(found):
+        if report.seeded:
+            raise ValueError(
+                f"reports[{i}]: random_state was given, so its noise can be reproduced, and may "
+                f"be that of another fit; seeded fits have no total"
+            )
+        if not report._verified:
+            raise ValueError(f"reports[{i}]: does not verify; report.verify() says why")
+    others = _check_others({} if others is None else others)
+    _check_delta(delta, others)
+    if fits is not None:
+        fits = _count("fits", fits)
+    kept: list[PrivacyReport] = []
+    counts: list[int] = []
+    for report in found:
+        if report in kept:
+            counts[kept.index(report)] += 1
+        else:
+            kept.append(report)
+            counts.append(1)
+    made = CompositionReport(
+        tuple(kept), None if fits else tuple(counts), fits, others, math.inf, float(delta)
+    )
+    epsilon = made.epsilon_at(delta)
+    if math.isinf(epsilon):
+        raise ValueError(
+            f"delta={delta!r}: too small, no total epsilon is certified; the fits state "
+            f"{' + '.join(sorted({repr(float(r.delta)) for r in kept}))}, each of them"
+        )
+    stated = replace(made, stated_epsilon=_rounded_up(epsilon))
+    vars(stated)["_composed"] = made._composed  # which does not depend on it
+    return stated
+
+
+def _largest(reports: Iterable[PrivacyReport]) -> Any:
+    """Return the profile that is at every epsilon the largest of those of `reports`."""
+    certificates: list[Certificate] = []
+    for report in reports:
+        # Reports that differ in what the guarantee does not depend on have one curve.
+        inputs = report.certificate.public_inputs()
+        if all(inputs != other.public_inputs() for other in certificates):
+            certificates.append(report.certificate)
+    points: FloatArray = np.unique([_POINTS * max(c.epsilon, 1e-6) for c in certificates])
+    deltas = [max(c.delta_at(float(e)) for c in certificates) for e in points]
+    return chords(points, np.array(deltas))
+
+
+def _rounded_up(epsilon: float) -> float:
+    from sklearn_dpop.privacy._report_text import number
+
+    return float(number(epsilon, _DIGITS, up=True))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 1e9:
+        raise ValueError(f"{name}={value!r}: must be an integer from 1 to 1e9")
+    return int(value)
+
+
+def _check_parts(reports: list[PrivacyReport]) -> None:
+    if not reports:
+        raise ValueError("reports: at least one is needed")
+    for i, report in enumerate(reports):
+        if report.adjacency != reports[0].adjacency:
+            raise ValueError(
+                f"reports[{i}]: its adjacency is {report.adjacency!r}, that of reports[0] is "
+                f"{reports[0].adjacency!r}; guarantees for different neighbours have no total"
+            )
+
+
+def _check_others(others: Any) -> dict[str, tuple[float, float]]:
+    if not isinstance(others, Mapping):
+        raise ValueError(f"others={others!r}: must be a mapping of names to (epsilon, delta)")
+    found = {}
+    for name, pair in others.items():
+        ok = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
+        if not ok or not 0.0 <= pair[0] < math.inf or not 0.0 <= pair[1] < 1.0:
+            raise ValueError(
+                f"others[{name!r}]={pair!r}: must be (epsilon, delta), epsilon nonnegative and "
+                f"delta in [0, 1)"
+            )
+        found[str(name)] = (float(pair[0]), float(pair[1]))
+    return found
+
+
+def _check_delta(delta: Any, others: Mapping[str, tuple[float, float]]) -> None:
+    if not _is_number(delta) or not 0.0 < delta < 1.0:
+        raise ValueError(f"delta={delta!r}: must be a number in (0, 1)")
+    lost = math.fsum(pair[1] for pair in others.values())
+    if not delta > lost * (1.0 + 1e-12):
+        raise ValueError(f"delta={delta!r}: must exceed the deltas of others, {lost!r} together")
