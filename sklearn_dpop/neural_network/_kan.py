@@ -18,6 +18,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from sklearn_dpop._inputs import declared_bounds
+
 from ._splines import SplineBasis, _is_integer, scatter_index, scatter_local_
 
 __all__ = ["ACTIVATIONS", "KAN", "SplineLayer"]
@@ -369,29 +371,15 @@ def _affine(
     feature_bounds: tuple[ArrayLike, ArrayLike], in_features: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Centre and inverse half width of the bounds, of shape (1,) or (in_features,)."""
-    try:
-        lower, upper = (
-            np.atleast_1d(np.asarray(bound, dtype=np.float64)) for bound in feature_bounds
-        )
-    except (TypeError, ValueError):
-        raise ValueError(
-            "feature_bounds must be a pair of numbers or of arrays of numbers, "
-            f"got {feature_bounds!r}."
-        ) from None
-    for name, bound in (("lower", lower), ("upper", upper)):
-        if bound.shape not in ((1,), (in_features,)):
-            raise ValueError(
-                f"feature_bounds: the {name} bound must be a number or have one entry for each "
-                f"of the {in_features} features, got shape {bound.shape}."
-            )
-    with np.errstate(invalid="ignore"):  # inf - inf; refused below
-        radius = upper / 2 - lower / 2
+    lower, upper = map(
+        np.atleast_1d, declared_bounds("feature_bounds", feature_bounds, in_features)
+    )
+    with np.errstate(divide="ignore", over="ignore"):  # refused below
         middle = torch.from_numpy(lower / 2 + upper / 2).to(dtype)
-        inverse_radius = torch.from_numpy(1 / np.where(radius > 0, radius, np.nan)).to(dtype)
+        inverse_radius = torch.from_numpy(1 / (upper / 2 - lower / 2)).to(dtype)
     usable = torch.isfinite(middle) & torch.isfinite(inverse_radius) & (inverse_radius > 0)
     if not bool(usable.all()):
         raise ValueError(
-            "feature_bounds must be finite, with every lower bound below its upper bound, "
-            f"got {feature_bounds!r}."
+            f"feature_bounds={feature_bounds!r}: too large or too close to each other for {dtype}."
         )
     return middle, inverse_radius

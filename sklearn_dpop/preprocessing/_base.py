@@ -21,7 +21,7 @@ class PublicTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     nothing else.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
     _accept_sparse = False
 
     def _check_parameters(self) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from sklearn_dpop._inputs import declared_bounds
 from sklearn_dpop.preprocessing._base import PublicTransformer
 
 __all__ = ["BoundedScaler"]
@@ -88,9 +89,9 @@ class BoundedScaler(PublicTransformer):
     1  0.70   1.000
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "bounds": ["array-like", Mapping],
-        "feature_range": [tuple, list],
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "bounds": "no_validation",  # by declared_bounds, which says more
+        "feature_range": "no_validation",
         "clip": ["boolean"],
     }
 
@@ -129,7 +130,7 @@ class BoundedScaler(PublicTransformer):
         self._check_parameters()
         records = self._check_records(X, reset=True)
         _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
-        _increasing_pair("feature_range", self.feature_range, 1)
+        declared_bounds("feature_range", self.feature_range, 1)
         return self
 
     def transform(self, X: Any) -> NDArray[np.floating]:
@@ -153,7 +154,7 @@ class BoundedScaler(PublicTransformer):
         self._check_parameters()
         records = self._check_records(X, reset=False)
         lower, upper = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
-        a, b = (float(end[0]) for end in _increasing_pair("feature_range", self.feature_range, 1))
+        a, b = (end.item() for end in declared_bounds("feature_range", self.feature_range, 1))
         with np.errstate(over="ignore"):  # a warning would tell about the records
             scaled: NDArray[np.floating] = a + (records - lower) / (upper - lower) * (b - a)
             scaled = scaled.astype(records.dtype, copy=False)
@@ -173,9 +174,9 @@ class BoundedScaler(PublicTransformer):
 def _bounds_of_columns(
     bounds: Any, n_features: int, names: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the lower and the upper bounds of the columns, each of shape (n_features,)."""
+    """Return the lower and the upper bounds of the columns, of shape () or (n_features,)."""
     if not isinstance(bounds, Mapping):
-        return _increasing_pair("bounds", bounds, n_features)
+        return declared_bounds("bounds", bounds, n_features)
     if names is None:
         raise ValueError(
             "bounds is a mapping, which needs X to be a data frame whose column names are "
@@ -186,38 +187,8 @@ def _bounds_of_columns(
         raise ValueError(
             f"bounds must name every column of X, and there is no default. Missing: {missing}."
         )
-    ends = [
-        np.concatenate(_increasing_pair(f"bounds[{str(name)!r}]", bounds[name], 1))
-        for name in names
-    ]
-    lower, upper = np.transpose(ends)
-    return lower, upper
-
-
-def _increasing_pair(name: str, value: Any, size: int) -> tuple[FloatArray, FloatArray]:
-    """Return the two ends of `value`, broadcast to (size,); raise unless lower < upper."""
-    try:
-        lower, upper = (np.asarray(end, dtype=np.float64) for end in value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} must be a pair (lower, upper) of numbers. Got {value!r}."
-        ) from None
-    for end in (lower, upper):
-        if end.shape not in ((), (size,)):
-            raise ValueError(
-                f"{name} must be a pair (lower, upper), each a number or of shape ({size},), one "
-                f"number per column. Got shapes {lower.shape} and {upper.shape}."
-            )
-    lower, upper = np.broadcast_to(lower, size), np.broadcast_to(upper, size)
-    with np.errstate(over="ignore", invalid="ignore"):
-        valid = np.isfinite(upper - lower) & (lower < upper)
-    if not valid.all():
-        j = int(np.argmin(valid))
-        where = f" for column {j}" if size > 1 else ""
-        raise ValueError(
-            f"{name} must be finite with lower < upper. "
-            f"Got lower={lower[j]} and upper={upper[j]}{where}."
-        )
+    pairs = [declared_bounds(f"bounds[{str(name)!r}]", bounds[name], 1) for name in names]
+    lower, upper = (np.array([end.item() for end in ends]) for ends in zip(*pairs, strict=True))
     return lower, upper
 
 

@@ -64,7 +64,7 @@ class RowNormClipper(PublicTransformer):
            [0.3, 0.4]])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "norm": [Interval(Real, 1e-30, 1e30, closed="both")]
     }
     _accept_sparse = True

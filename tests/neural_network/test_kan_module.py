@@ -184,9 +184,12 @@ def test_copies_compute_the_same(copy_of):
         ({"feature_bounds": (1, 1)}, "feature_bounds must be finite"),
         ({"feature_bounds": (-np.inf, 1)}, "feature_bounds must be finite"),
         ({"feature_bounds": ([0, 0], [1, -1])}, "feature_bounds must be finite"),
-        ({"feature_bounds": (-1, [1, 1, 1])}, "upper bound .* 2 features, got shape \\(3,\\)"),
+        ({"feature_bounds": (-1, [1, 1, 1])}, r"shape \(2,\), .* Got shapes \(\) and \(3,\)"),
         ({"feature_bounds": "no"}, "feature_bounds must be a pair"),
         ({"feature_bounds": 3}, "feature_bounds must be a pair"),
+        ({"feature_bounds": {0: (0, 1), 1: (0, 5)}}, "a pair .* Names are not used here"),
+        ({"feature_bounds": [(0, 9), (1, 5)]}, "for column 1. If these are pairs"),
+        ({"feature_bounds": (0, 1e-300)}, "too close to each other for torch.float32"),
     ],
 )
 def test_bad_parameters(arguments, message):

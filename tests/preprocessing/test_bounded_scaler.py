@@ -234,13 +234,17 @@ def test_bounds_have_no_default():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"bounds": None}, "'bounds' parameter .* Got None"),
-        ({"bounds": 3.0}, "'bounds' parameter .* Got 3.0"),
+        ({"bounds": None}, "bounds must be a pair .* Got None"),
+        ({"bounds": 3.0}, "bounds must be a pair .* Got 3.0"),
+        ({"bounds": "01"}, "bounds must be a pair .* Got '01'"),
+        ({"bounds": FRAME}, "bounds must be a pair .* Names are not used here"),
         ({"bounds": (0, 1, 2)}, r"bounds must be a pair .* Got \(0, 1, 2\)"),
         ({"bounds": ("low", "high")}, "bounds must be a pair .* Got .'low', 'high'"),
         ({"bounds": ([0, 0], 1)}, r"shape \(3,\), one number per column. Got shapes \(2,\)"),
         ({"bounds": ([0], [1])}, r"shape \(3,\)"),
         ({"bounds": (np.zeros((3, 1)), 1)}, r"Got shapes \(3, 1\)"),
+        ({"bounds": [(0, 1)] * 3}, r"Got .* one per column, give np.transpose\(bounds\)"),
+        ({"bounds": np.ones((3, 2))}, r"Got .* one per column, give np.transpose\(bounds\)"),
         ({"bounds": (1, 0)}, "lower=1.0 and upper=0.0"),
         ({"bounds": ([0, 5, 0], [1, 5, 1])}, "lower=5.0 and upper=5.0 for column 1"),
         ({"bounds": (0, np.inf)}, "must be finite"),
@@ -249,8 +253,9 @@ def test_bounds_have_no_default():
         ({"bounds": {"age": (0, 1)}}, r"name every column of X.*Missing: \['temp', 'pay'\]"),
         ({"bounds": {**MAPPING, "pay": 3}}, r"bounds\['pay'\] must be a pair .* Got 3"),
         ({"bounds": {**MAPPING, "pay": (3, 2)}}, r"bounds\['pay'\] must be finite .*upper=2.0"),
-        ({"bounds": (0, 1), "feature_range": 1}, "'feature_range' parameter .* Got 1"),
+        ({"bounds": (0, 1), "feature_range": 1}, "feature_range must be a pair .* Got 1"),
         ({"bounds": (0, 1), "feature_range": (1, 1)}, "feature_range .* lower=1.0 and upper=1.0"),
+        ({"bounds": (0, 1), "feature_range": ([0, 0], 1)}, r"of numbers. Got shapes \(2,\)"),
         ({"bounds": (0, 1), "feature_range": (0, 1, 2)}, "feature_range must be a pair"),
         ({"bounds": (0, 1), "feature_range": (0, np.nan)}, "feature_range must be finite"),
         ({"bounds": (0, 1), "clip": "yes"}, "'clip' parameter .* Got 'yes'"),
@@ -261,6 +266,14 @@ def test_bad_parameters_are_refused_when_used(parameters, message, method):
     scaler = BoundedScaler(**parameters)
     with pytest.raises(ValueError, match=message):
         getattr(scaler, method)(FRAME)
+
+
+def test_pairs_of_two_columns_are_told_from_two_lists():
+    pairs = [(18, 90), (0, 1)]  # read as lower bounds 18, 90
+    X = [[54.0, 0.5]]
+    with pytest.raises(ValueError, match=r"upper=0.0 for column 0. If these are pairs"):
+        BoundedScaler(pairs).fit(X)
+    assert BoundedScaler(np.transpose(pairs)).transform(X).tolist() == [[0.0, 0.0]]
 
 
 @pytest.mark.parametrize("method", ["fit", "transform"])
