@@ -35,15 +35,17 @@ def declared_bounds(
     allowed = f"{name} must be a pair (lower, upper) of numbers"
     if n_columns > 1:
         allowed += f", or of arrays of shape ({n_columns},), one number per column"
-    given = f"{allowed}. Got {reprlib.repr(value)}"
-    if isinstance(value, Mapping):
-        raise ValueError(f"{given}, a mapping.")
+    shape = getattr(value, "shape", None)
+    got = reprlib.repr(value) if shape is None else f"an array of shape {shape}"
+    given = f"{allowed}. Got {got}"
+    if isinstance(value, Mapping) or hasattr(value, "columns"):
+        raise ValueError(f"{given}. Names are not used here: keep to the order of the columns.")
     try:
         if isinstance(value, str):  # of two digits?
             raise TypeError
         lower, upper = (np.asarray(end, dtype=np.float64) for end in value)
     except (TypeError, ValueError):
-        raise ValueError(f"{given}.{_of_pairs(value, n_columns)}") from None
+        raise ValueError(f"{given}.{_of_pairs(name, value, n_columns)}") from None
     for end in (lower, upper):
         if end.shape not in ((), (n_columns,)):
             raise ValueError(f"{allowed}. Got shapes {lower.shape} and {upper.shape}.")
@@ -55,12 +57,12 @@ def declared_bounds(
         where = f" for column {j}" if len(valid) > 1 else ""
         raise ValueError(
             f"{name} must be finite with lower < upper. "
-            f"Got lower={low} and upper={high}{where}.{_of_pairs(value, n_columns)}"
+            f"Got lower={low} and upper={high}{where}.{_of_pairs(name, value, n_columns)}"
         )
     return lower, upper
 
 
-def _of_pairs(value: Any, n_columns: int) -> str:
+def _of_pairs(name: str, value: Any, n_columns: int) -> str:
     """Say what to do if `value` may be one pair per column instead of a pair of arrays."""
     try:
         shape = np.shape(value)
@@ -68,10 +70,7 @@ def _of_pairs(value: Any, n_columns: int) -> str:
         return ""
     if n_columns == 1 or shape != (n_columns, 2):
         return ""
-    return (
-        f" All lower bounds come first, then all upper ones; np.transpose makes that of {n_columns} "
-        "pairs."
-    )
+    return f" If these are pairs, one per column, give np.transpose({name})."
 
 
 def declared_classes(classes: ArrayLike) -> NDArray[Any]:
