@@ -7,6 +7,7 @@ import copy
 import inspect
 import math
 import os
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -1285,7 +1286,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         Parameters
         ----------
         feature : int or str
-            Index or name.
+            Index, from 0; or name, if the X of `fit` was a data frame.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
 
@@ -1307,9 +1308,13 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         elif isinstance(feature, Integral) and 0 <= feature < self.n_features_in_:
             index = int(feature)
         else:
+            named = (
+                f"or one of the names {reprlib.repr(names)}"
+                if hasattr(self, "feature_names_in_")
+                else "the columns of X had no names in fit"
+            )
             raise ValueError(
-                f"feature={feature!r}: must be a name in feature_names_in_ or an index below "
-                f"{self.n_features_in_}"
+                f"feature={feature!r}: must be an index from 0 to {self.n_features_in_ - 1}, {named}"
             )
         name = names[index] if isinstance(names[index], str) else f"feature {index}"
         labels = self.classes_[1:] if len(self.classes_) == 2 else self.classes_

@@ -107,8 +107,12 @@ def test_plot_edges_draws_units_and_effects(data, monkeypatch):
     np.testing.assert_allclose(ax.lines[0].get_xdata()[[0, -1]], [-1, 1])
     assert clf.plot_edges(4, ax=ax) is ax
     for bad in ("z", 6, -1, 1.5):
-        with pytest.raises(ValueError, match="feature="):
+        with pytest.raises(ValueError, match=r"from 0 to 5, or one of the names \['a', "):
             clf.plot_edges(bad)
+    unnamed = quick(epochs=1, hidden_width=7).fit(*data)
+    for bad in ("a", 6):
+        with pytest.raises(ValueError, match=r"index from 0 to 5, the columns of X had no names"):
+            unnamed.plot_edges(bad)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install matplotlib$"):
         clf.plot_edges(4)
