@@ -1313,9 +1313,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 if hasattr(self, "feature_names_in_")
                 else "the columns of X had no names in fit"
             )
-            raise ValueError(
-                f"feature={feature!r}: must be an index from 0 to {self.n_features_in_ - 1}, {named}"
-            )
+            last = self.n_features_in_ - 1
+            raise ValueError(f"feature={feature!r}: must be an index from 0 to {last}, {named}")
         name = names[index] if isinstance(names[index], str) else f"feature {index}"
         labels = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
         return plot_edges(self.module_, index, name, [str(label) for label in labels], ax)
