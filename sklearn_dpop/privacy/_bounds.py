@@ -33,11 +33,14 @@ __all__ = [
     "limit_log_delta",
     "limit_noise_multiplier",
     "log_delta_at_radius",
+    "log_deltas",
     "sharpest_bound",
     "smallest_certified",
 ]
 
 BOUNDS = ("theorem-c13", "one-sided")
+# Neighbouring radii of this many differ in delta by under 1%.
+_RADII = 160
 
 
 def sharpest_bound(loss: LossConstants) -> str:
@@ -95,6 +98,31 @@ def best_radius(
     )
     refined = at(float(found.x))
     return refined if refined[0] < best[0] else best
+
+
+def log_deltas(
+    p: PerturbedGradientDescent, epsilons: ArrayLike, bound: str
+) -> NDArray[np.float64]:
+    """Return certified log deltas at many epsilons, about as small as by :func:`best_radius`.
+
+    The radii are those of a fine grid, each evaluated at all epsilons.
+
+    Parameters
+    ----------
+    p : PerturbedGradientDescent
+    epsilons : array_like
+        Nonnegative.
+    bound : {"theorem-c13", "one-sided"}
+    """
+    _divergence_is_certified(bound, p.loss)
+    epsilons = np.asarray(epsilons, dtype=float)
+    evaluate = log_delta_one_sided if bound == "one-sided" else log_delta_theorem_c13
+    best = np.zeros(epsilons.shape)
+    for log_truncation in -np.geomspace(0.5, 740.0, _RADII):
+        finite = finite_iteration(p, p.sigma * chi_radius(float(log_truncation), p.d_star))
+        if finite is not None:
+            best = np.minimum(best, evaluate(p, finite, epsilons))
+    return best
 
 
 def limit_log_delta(

@@ -88,11 +88,11 @@ def budget_per_fit(
         raise ValueError(f"fits={fits!r}: must be a positive integer")
     spent = [math.fsum(pair[i] for pair in (others or {}).values()) for i in (0, 1)]
     left = epsilon - spent[0]
-    delta_fit = (delta - spent[1]) / (2 * fits)
-    if left <= 0.0 or delta_fit <= 0.0:
+    if left <= 0.0 or spent[1] >= delta:
         raise ValueError(
             f"others={others!r}: leave nothing of epsilon={epsilon!r}, delta={delta!r}"
         )
+    delta_fit = _three_digits((delta - spent[1]) / (2 * fits if fits > 1 else 1))
 
     def total(epsilon_fit: float) -> CompositionReport:
         planned = plan(epsilon_fit, delta_fit)

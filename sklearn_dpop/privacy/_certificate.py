@@ -12,9 +12,10 @@ import numpy as np
 from sklearn_dpop.privacy._bounds import (
     best_radius,
     extend_to_small_epsilon,
+    log_deltas,
     sharpest_bound,
 )
-from sklearn_dpop.privacy._composition import PrivacyLossDistribution, compose_profile
+from sklearn_dpop.privacy._composition import FloatArray, PrivacyLossDistribution, compose_profile
 from sklearn_dpop.privacy._gaussian import log_chi_sf, log_q1
 from sklearn_dpop.privacy._objective_perturbation import (
     FiniteIteration,
@@ -226,6 +227,31 @@ class ObjectivePerturbationCertificate:
                 if epsilon < anchor:
                     value = min(value, extend_to_small_epsilon(delta, epsilon, anchor))
         return min(1.0, value * ROUND_UP)
+
+    def deltas_at(self, epsilons: FloatArray) -> FloatArray:
+        r"""Return :math:`\delta` certified at many `epsilons`: as `delta_at` about, but faster.
+
+        Parameters
+        ----------
+        epsilons : ndarray of shape (n_points,)
+            Nonnegative and finite.
+
+        Returns
+        -------
+        ndarray of shape (n_points,)
+            In ``[0, 1]``, rounded up.
+        """
+        if self.n_problems > 1:
+            return np.array([self.delta_at(float(epsilon)) for epsilon in epsilons])
+        logs = np.asarray(self._log_delta_one(epsilons))
+        if self.calibration != "corollary":
+            logs = np.minimum(logs, log_deltas(self.release, epsilons, self.bound))
+        values: FloatArray = np.exp(logs)
+        for anchor, delta in self._anchors:
+            below = epsilons < anchor
+            extended = [extend_to_small_epsilon(delta, float(e), anchor) for e in epsilons[below]]
+            values[below] = np.minimum(values[below], extended)
+        return np.asarray(np.minimum(1.0, values * ROUND_UP))
 
     def epsilon_at(self, delta: float) -> float:
         r"""Return the smallest certified :math:`\epsilon` at `delta`, rounded up.

@@ -402,8 +402,7 @@ def _largest(reports: Iterable[PrivacyReport]) -> Any:
         if all(inputs != other.public_inputs() for other in certificates):
             certificates.append(report.certificate)
     points: FloatArray = np.unique([_POINTS * max(c.epsilon, 1e-6) for c in certificates])
-    deltas = [max(c.delta_at(float(e)) for c in certificates) for e in points]
-    return chords(points, np.array(deltas))
+    return chords(points, np.max([c.deltas_at(points) for c in certificates], axis=0))
 
 
 def _rounded_up(epsilon: float) -> float:

@@ -13,6 +13,7 @@ from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sklearn_dpop.factorization import Dense
 from sklearn_dpop.factorization._describe import FAMILIES
@@ -82,6 +83,9 @@ class Certificate(Protocol):
 
     def delta_at(self, epsilon: float) -> float:
         """Return the certified delta at `epsilon`."""
+
+    def deltas_at(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return certified deltas at many `epsilons`."""
 
     def epsilon_at(self, delta: float) -> float:
         """Return the certified epsilon at `delta`."""

@@ -574,17 +574,15 @@ def composition_summary(total: CompositionReport) -> str:
         total.reports[0].mechanism, total.adjacency, total.epsilon, _total_success(total)
     )
     lines += wrap(f"{meaning} All releases together are meant.", "  ")
-    if total.fits is None:
-        assert total.counts is not None
-        shares = [f"{count} x " for count in total.counts]
-    else:
-        text = f"a record takes part in at most {total.fits}, each like one of these:"
-        lines += _row("fits", text)
-        shares = ["" for _ in total.reports]
-    for share, report in zip(shares, total.reports, strict=True):
+    if total.fits is not None:
+        lines += _row("fits", f"a record takes part in at most {total.fits}, each like one of:")
+    alike: dict[str, int] = {}
+    for count, report in zip(total.counts or [0] * len(total.reports), total.reports, strict=True):
         n_samples = facts(report).get("n_samples", facts(report).get("schedule.n_samples"))
-        text = f"{share}{report.estimator} {guarantee_name(report)}, {n_samples} records"
-        lines += _row("fit" if share else "", text)
+        text = f"{report.estimator} {guarantee_name(report)}, {n_samples} records"
+        alike[text] = alike.get(text, 0) + count
+    for text, count in alike.items():
+        lines += _row("fits" if count else "", f"{count} x {text}" if count else text)
     for name, (epsilon, delta) in total.others.items():
         lines += _row("other", f"{name} (epsilon = {epsilon:g}, delta = {delta:g}), as declared")
     basic = math.inf

@@ -118,14 +118,32 @@ class CorrelatedNoiseCertificate:
         epsilon = float(epsilon)
         if not epsilon >= 0.0:
             raise ValueError(f"epsilon={epsilon!r} must be a nonnegative number.")
+        return float(self.deltas_at(np.array([epsilon]))[0])
+
+    def deltas_at(self, epsilons: Float) -> Float:
+        """Return the certified deltas at many `epsilons`.
+
+        Parameters
+        ----------
+        epsilons : ndarray of shape (n_points,)
+            Nonnegative.
+
+        Returns
+        -------
+        ndarray of shape (n_points,)
+        """
         accountant, conversion = self._accounting
-        epsilon = min(epsilon, _LARGEST_EPSILON)  # delta does not increase with epsilon
-        inner = conversion.inner_epsilon(epsilon)
-        at = np.array([inner])
-        found = float(accountant.deltas(self.noise_multiplier, at, slow=self.n_draws == 0)[0])
+        epsilons = np.minimum(epsilons, _LARGEST_EPSILON)  # delta does not increase with epsilon
+        inner = np.array([conversion.inner_epsilon(float(e)) for e in epsilons])
+        found = accountant.deltas(self.noise_multiplier, inner, slow=self.n_draws == 0)
         if self.n_draws:
-            found = min(found, self.monte_carlo_delta(inner) + self.failure_probability)
-        return min(1.0, conversion.outer_delta(found, epsilon))
+            drawn = np.array([self.monte_carlo_delta(float(e)) for e in inner])
+            found = np.minimum(found, drawn + self.failure_probability)
+        outer = [
+            conversion.outer_delta(float(d), float(e))
+            for d, e in zip(found, epsilons, strict=True)
+        ]
+        return np.minimum(1.0, outer)
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest certified epsilon at `delta`.
