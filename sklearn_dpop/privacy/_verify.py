@@ -565,19 +565,20 @@ def _not_checked(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[str,
         # A fixed order gives no amplification, and may be known.
         secret = "" if schedule.sampling == "cyclic" else " and kept secret"
         records = (
-            f"the model was trained on {schedule.n_samples} records; in every step the gradient of "
-            f"each was scaled down to length {report.public_inputs.get('max_grad_norm')} where it "
-            f"was longer; the batches were drawn as stated{secret}"
+            f"the model was trained on {schedule.n_samples} records; in every step the gradient "
+            f"of each was scaled down to length {report.public_inputs.get('max_grad_norm')} where "
+            f"it was longer; the batches were drawn as stated{secret}"
         )
     else:
         records = (
             f"the model was trained on {inputs.get('n_samples')} records; it has "
             f"{inputs.get('n_features')} coefficients for each problem; no row was longer than "
-            f"{inputs.get('data_norm')}, a constant column for the intercept included"
+            f"{inputs.get('data_norm')}, the constant column of the intercept, if any, included"
         )
     items = [
         "the released model was computed by this mechanism with these parameters",
-        f"the noise came from the source named ({report.noise_source}) and served no other release",
+        f"the noise came from the source named ({report.noise_source}) and served no other "
+        f"release",
         records,
         "what the file lists under assumptions holds",
         "nothing else that depends on the records was published: no score, plot, log or other fit",
@@ -589,19 +590,19 @@ def _not_checked(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[str,
     stated = [k for k in report.public_inputs if k not in compared and k not in foreign]
     if stated:
         items.append(
-            f"these settings under public_inputs, which no formula of the guarantee contains, were "
-            f"as stated and chosen without looking at the records: {', '.join(sorted(stated))}"
+            f"these settings under public_inputs, which no formula of the guarantee contains, "
+            f"were as stated and chosen without looking at the records: "
+            f"{', '.join(sorted(stated))}"
         )
     items += [f"{WORDS}: public_inputs.{name}" for name in foreign]
     items += [f"{WORDS}: {text}" for text in foreign_warnings(report)]
     loss = inputs.get("loss")
     if isinstance(loss, Mapping) and known_loss_constants(loss) is None:
+        sided = "; one_sided: with s = -slope / L1, 0 <= s <= 1 and l'' <= 4 L2 s (1 - s)"
         items.append(
             f"the loss {loss['name']!r}, which the package does not know, has the stated "
-            f"constants: its slope is at most L1, its second derivative between 0 and L2, the "
-            f"slope of that at most L3"
-            + (", and the slope is never positive and bounds the second derivative (one_sided)")
-            * loss["one_sided"]
+            f"constants: its slope is at most L1 in size, its second derivative l'' is between 0 "
+            f"and L2 and changes by at most L3 per unit{sided if loss['one_sided'] else ''}"
         )
     return tuple(items)
 

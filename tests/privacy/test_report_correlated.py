@@ -319,8 +319,8 @@ def test_choices_of_the_network_that_nothing_compares_are_listed(reports):
     )
     verification = report.verify()
     assert verification
-    listed = next(t for t in verification.not_checked if t.startswith("what public_inputs says"))
-    assert listed == f"what public_inputs says of {', '.join(sorted(choices))}"
+    listed = next(t for t in verification.not_checked if t.startswith("these settings"))
+    assert listed.endswith(f"without looking at the records: {', '.join(sorted(choices))}")
     # `gamma` is no statement of the estimator: it stands for what the author added.
     assert [t for t in verification.not_checked if "words of the author" in t] == [
         "words of the author, not of the package: public_inputs.gamma"
@@ -656,7 +656,8 @@ def test_seeded_reports_verify_but_are_called_not_private(reports):
 @pytest.mark.parametrize(("case", "secret"), [("cyclic", False), ("without replacement", True)])
 def test_what_cannot_be_checked_is_said(reports, case, secret):
     text = " ".join(str(reports[case].verify()).split())
-    assert "the data were 800 records, the gradient of each was clipped to norm 0.5" in text
+    assert "trained on 800 records; in every step the gradient of each was scaled down to" in text
+    assert "length 0.5 where it was longer; the batches were drawn as stated" in text
     assert ("drawn as stated and kept secret" in text) == secret
 
 
