@@ -1,9 +1,11 @@
 """Run the Python blocks of the pages and refresh the output shown after them.
 
-``python docs/pages.py`` rewrites the pages; the tests compare them with a fresh run.  A block
-````` ```text ````` directly after a block ````` ```python ````` is what the latter printed.
+``python docs/pages.py`` rewrites the pages, ``python docs/pages.py network.md`` one of them; the
+tests compare them with a fresh run.  A block ````` ```text ````` directly after a block
+````` ```python ````` is what the latter printed.
 """
 
+import argparse
 import contextlib
 import io
 import re
@@ -20,6 +22,7 @@ PAGES = (
     "correlated.md",
     "logistic.md",
     "sampling.md",
+    "network.md",
 )
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE)
@@ -39,9 +42,17 @@ def rerun(text):
     return _BLOCK.sub(fresh, text)
 
 
-def main():
-    """Rewrite the pages."""
-    for name in PAGES:
+def main(argv=None):
+    """Rewrite the pages named, by default all."""
+    parser = argparse.ArgumentParser(
+        description="Run the Python blocks of pages and refresh the output shown after them."
+    )
+    parser.add_argument("pages", nargs="*", metavar="page", help=f"any of: {', '.join(PAGES)}")
+    names = parser.parse_args(argv).pages
+    for name in names:
+        if name not in PAGES:
+            parser.error(f"{name}: must be one of {', '.join(PAGES)}")
+    for name in names or PAGES:
         page = Path(__file__).resolve().parent / name
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             page.write_text(rerun(page.read_text()))
