@@ -23,7 +23,9 @@ from scipy.special import log_ndtr
 from sklearn_dpop.privacy import _composition
 from sklearn_dpop.privacy._composition import (
     PrivacyLossDistribution,
+    chords,
     compose_profile,
+    compose_profiles,
     dominating_distribution,
     optimal_composition_delta,
     optimal_composition_epsilon,
@@ -655,3 +657,98 @@ def test_result_does_not_depend_on_scale():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# ------------------------------------------------------------------ several kinds of releases
+
+KINDS = (
+    [(0.6, 1), (0.8, 1)],
+    [(0.05, 40), (1.2, 2), (0.3, 7)],
+    [(0.004, 3), (2.5, 1)],  # grids of very different scales
+    [(0.02, 900), (0.021, 100)],
+)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+@pytest.mark.parametrize("kinds", KINDS)
+def test_gaussians_of_several_scales_compose_to_one(kinds, delta):
+    # Ratios m_i, k_i times each: a Gaussian mechanism with ratio sqrt(sum k_i m_i^2).
+    m = mp.sqrt(sum(count * mp.mpf(m) ** 2 for m, count in kinds))
+    total = compose_profiles([(gaussian_log_delta(m), count) for m, count in kinds], delta=delta)
+    exact = exact_gaussian_epsilon(delta, m)
+    assert exact <= total.epsilon(delta) <= exact * 1.0005
+    for epsilon in (0.0, 0.5 * float(exact), float(exact)):
+        curve = exact_gaussian(epsilon, m)
+        assert curve <= total.delta(epsilon) <= curve * 1.005
+
+
+def test_one_kind_is_the_composition_of_equal_releases():
+    profile = gaussian_log_delta(0.3)
+    one = compose_profiles([(profile, 12)], delta=1e-6).epsilon(1e-6)
+    two = compose_profiles([(profile, 5), (profile, 7)], delta=1e-6).epsilon(1e-6)
+    assert one == pytest.approx(compose_profile(profile, 12, delta=1e-6).epsilon(1e-6), rel=1e-4)
+    assert two == pytest.approx(one, rel=3e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(first=pairs(), second=pairs(), counts=st.tuples(st.integers(1, 3), st.integers(1, 3)))
+def test_several_kinds_are_never_below_the_product_distribution(first, second, counts):
+    kinds = [
+        (profile_of(*pair), count) for pair, count in zip((first, second), counts, strict=True)
+    ]
+    total = compose_profiles(kinds, delta=1e-6)
+    p, q = (
+        [a * b for a in product(first[i], counts[0]) for b in product(second[i], counts[1])]
+        for i in (0, 1)
+    )
+    for epsilon in (0.0, 0.3, 1.0, 4.0):
+        exact = max(hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
+        assert total.delta(epsilon) >= exact
+
+
+def test_a_constant_curve_among_others():
+    # A release that does nothing at all (delta = 0 from epsilon = 0 on) changes nothing, and
+    # one that fails with probability 1e-4 adds 1e-4 (1 - delta of the other).
+    gaussian = gaussian_log_delta(1.0)
+    alone = compose_profiles([(gaussian, 1)], delta=1e-5).delta(1.0)
+    nothing = compose_profiles([(gaussian, 1), (constant_log_delta(0.0), 3)], delta=1e-5)
+    failing = compose_profiles([(gaussian, 1), (constant_log_delta(1e-4), 1)], delta=1e-5)
+    assert nothing.delta(1.0) == pytest.approx(alone, rel=2e-3)
+    assert failing.delta(1.0) == pytest.approx(alone + 1e-4 * (1 - alone), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "delta", "message"),
+    [
+        ([], 1e-5, "profiles"),
+        ([(0.5, 0)], 1e-5, "count=0"),
+        ([(0.5, 1.5)], 1e-5, "count=1.5"),
+        ([(0.5, 1)], 0.0, "delta=0.0"),
+        ([(0.5, 1)], 1.0, "delta=1.0"),
+    ],
+)
+def test_several_kinds_refuse(kinds, delta, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        compose_profiles([(gaussian_log_delta(m), count) for m, count in kinds], delta=delta)
+
+
+@mp.workdps(60)
+@settings(max_examples=100, deadline=None)
+@given(
+    gaps=st.lists(st.floats(1e-6, 400.0), min_size=1, max_size=6),
+    falls=st.lists(st.floats(0.0, 30.0), min_size=7, max_size=7),
+    places=st.lists(st.floats(0.0, 1.2), min_size=1, max_size=8),
+)
+def test_chords_are_rounded_up(gaps, falls, places):
+    points = np.concatenate(([0.0], np.cumsum(gaps)))
+    deltas = np.exp(-np.cumsum(falls))[: points.size]
+    at = np.array(places) * points[-1]
+    found = np.exp(chords(points, deltas)(at))
+    for e, value in zip(at.tolist(), found.tolist(), strict=True):
+        e = min(e, float(points[-1]))
+        i = min(int(np.searchsorted(points, e, side="right")) - 1, points.size - 2)
+        a, b, x = (mp.exp(mp.mpf(v)) for v in (float(points[i]), float(points[i + 1]), e))
+        high, low = mp.mpf(float(deltas[i])), mp.mpf(float(deltas[i + 1]))
+        exact = high - (x - a) / (b - a) * (high - low)
+        assert exact * (1 - mp.mpf(10) ** -15) <= value  # exp and log of the test itself
+        assert value <= exact + high * mp.mpf(10) ** -12
