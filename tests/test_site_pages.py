@@ -188,6 +188,25 @@ def test_the_corollary_adds_as_many_times_as_much_noise_as_stated():
     assert max(ratio(e, "tight") for e in (0.05, 1.0, 8.0)) <= 1.0101
 
 
+def test_readme_states_the_noise_of_the_linear_model():
+    noise = runpy.run_path(DOCS / "pictures.py", run_name="docs")["noise_multiplier"]
+    from sklearn_dpop.privacy import gaussian_noise_multiplier
+
+    text = " ".join((ROOT / "README.md").read_text().split())
+    stated = re.search(r"is ([\d.]+) times .* for ([\d.]+) times, .* noise is ([\d.]+)\.", text)
+    values = noise(1.0, "tight"), noise(1.0, "corollary"), gaussian_noise_multiplier(1.0, 1e-5)
+    assert stated.groups() == tuple(f"{value:.2f}" for value in values)
+
+
+def test_examples_are_named_where_the_gallery_is_linked():
+    for page in DOCS.glob("*.md"):
+        text = page.read_text()
+        for name in re.findall(r"\(auto_examples/(\w+)\)", text):
+            file = "examples/" if name == "index" else f"examples/{name}.py"
+            assert file in text, (page.name, file)
+            assert (ROOT / file).exists()
+
+
 # --- CONTRIBUTING.md, CITATION.cff ---------------------------------------------------------------
 
 
