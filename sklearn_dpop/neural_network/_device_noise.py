@@ -136,8 +136,9 @@ def make_weight_noise(
 ) -> WeightNoise | DeviceNoise:
     """Choose where the noise of some weights is made.
 
-    On the device only if the source is ``"fast"``, the device is not the CPU, and ``C^-1`` is
-    banded.  Otherwise on the CPU, from where it is copied.
+    On the device only if the source is ``"fast"``, the device is CUDA, and ``C^-1`` is banded.
+    Otherwise on the CPU, from where it is copied: others do not have the float64 that Philox's
+    normals need (MPS), or were never tried.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def make_weight_noise(
     >>> make_weight_noise(BIFR(0.5, 4), [torch.zeros(2)], NoiseState(key=1)).generator
     'AES-128 in counter mode'
     """
-    if source == "fast" and weights[0].device.type != "cpu":
+    if source == "fast" and weights[0].device.type == "cuda":
         stream = strategy.noise_stream(1, 0)
         if isinstance(stream, FiniteStream):
             return DeviceNoise(stream.inverse.tolist(), weights, state, buffered=buffered)

@@ -190,29 +190,41 @@ def test_noise_cannot_be_pickled():
 
 
 class OnDevice(torch.Tensor):
-    """Says that it is not on the CPU."""
+    """Says that it is on CUDA."""
 
-    device = torch.device("meta")
+    device = torch.device("cuda")
 
 
-def test_where_noise_is_made():
+class Made(DeviceNoise):
+    def __init__(self, inverse, weights, state, *, buffered):
+        pass  # there may be no such device
+
+
+def test_where_noise_is_made(monkeypatch):
+    monkeypatch.setattr(device_noise, "DeviceNoise", Made)
     there = [torch.zeros(2).as_subclass(OnDevice)]
+    other = [torch.zeros(2, device="meta")]  # as MPS or XPU would be
     made = {
         (source, type(strategy).__name__, where): type(
             make_weight_noise(strategy, weights, NoiseState(1), source=source)
         )
         for source in ("secure", "fast")
         for strategy in (BIFR(0.5, 4), BLT(1, theta=(0.5,), omega=(0.1,)))
-        for where, weights in (("cpu", [torch.zeros(2)]), ("there", there))
-        if (source, where) != ("secure", "there")
-        if (type(strategy), where) != (BLT, "there")
+        for where, weights in (("cpu", [torch.zeros(2)]), ("cuda", there), ("other", other))
+        # On the CPU, in memory that cannot be pinned without CUDA.
+        if (source, where) != ("secure", "cuda")
+        if (type(strategy), where) != (BLT, "cuda")
     }
     assert made == {
         ("secure", "BIFR", "cpu"): WeightNoise,
         ("secure", "BLT", "cpu"): WeightNoise,
         ("fast", "BIFR", "cpu"): WeightNoise,
         ("fast", "BLT", "cpu"): WeightNoise,
-        ("fast", "BIFR", "there"): DeviceNoise,
+        ("fast", "BIFR", "cuda"): Made,
+        ("secure", "BIFR", "other"): WeightNoise,
+        ("secure", "BLT", "other"): WeightNoise,
+        ("fast", "BIFR", "other"): WeightNoise,
+        ("fast", "BLT", "other"): WeightNoise,
     }
 
 
