@@ -188,6 +188,19 @@ def test_the_corollary_adds_as_many_times_as_much_noise_as_stated():
     assert max(ratio(e, "tight") for e in (0.05, 1.0, 8.0)) <= 1.0101
 
 
+def test_quickstart_states_the_accuracy_for_ten_classes():
+    digits = (RESULTS / "accuracy.md").read_text().split("**digits, 10 classes**")[1]
+    without = re.search(r"logistic regression ([\d.]+)", digits)[1]
+    header, _, *body = cells(digits)
+    at_one = [row[header.index("ε = 1")] for row in body if row[0].startswith("tight")]
+    text = " ".join((DOCS / "quickstart.md").read_text().split())
+    stated = re.search(
+        r"1,257 records, .* is ([\d.]+) to ([\d.]+), .* without privacy it is (\d.\d+)", text
+    )
+    expected = min(at_one), max(at_one), without
+    assert stated.groups() == tuple(f"{float(value):.2f}" for value in expected)
+
+
 def test_readme_states_the_noise_of_the_linear_model():
     noise = runpy.run_path(DOCS / "pictures.py", run_name="docs")["noise_multiplier"]
     from sklearn_dpop.privacy import gaussian_noise_multiplier
