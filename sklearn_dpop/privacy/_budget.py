@@ -103,8 +103,12 @@ def budget_per_fit(
     low, high = 0.9 * left / fits, left
     best: tuple[float, CompositionReport] | None = None
     trial = left / math.sqrt(fits) / 1.5 if fits > 1 else 0.999 * left
+    tried = set()
     for _ in range(_MOST_TRIALS):
         trial = _three_digits(min(max(trial, low), high))
+        if trial in tried:  # three digits tell no more
+            break
+        tried.add(trial)
         found = total(trial)
         used = float(found.epsilon) - spent[0]
         if found.epsilon <= epsilon:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from sklearn_dpop import ObjPertGDLogisticRegression
-from sklearn_dpop.factorization import BIFR, Identity
+from sklearn_dpop.factorization import Identity
 from sklearn_dpop.linear_model import _objective_perturbation as linear
 from sklearn_dpop.privacy import (
     CompositionReport,
