@@ -6,8 +6,9 @@ import types
 
 import pytest
 
-from sklearn_dpop import _demo
+from sklearn_dpop import ObjPertGDLogisticRegression, _demo
 from sklearn_dpop.cli import main
+from sklearn_dpop.privacy import compose_reports
 from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
 from sklearn_dpop.privacy._report import PrivacyReport, package_versions
 
@@ -58,6 +59,21 @@ def test_verify_fails_on_an_altered_report(path, capsys):
     output = capsys.readouterr()
     assert output.out.startswith("NOT VERIFIED")
     assert "delta at the stated epsilon" in output.out
+
+
+def test_verify_takes_totals(tmp_path, capsys):
+    model = ObjPertGDLogisticRegression(0.5, 1e-6, classes=[0, 1], calibration="tight")
+    total = compose_reports([model.plan(300, 4)], delta=1e-5, fits=3)
+    path = tmp_path / "total.json"
+    path.write_text(total.to_json())
+    assert main(["verify", str(path)]) == 0
+    assert "total of 3 releases" in " ".join(capsys.readouterr().out.split())
+    alter(path, '"fits": 3', '"fits": 4')
+    assert main(["verify", str(path)]) == 1
+    assert "delta at the stated epsilon" in capsys.readouterr().out
+    alter(path, '"fits": 4', '"fits": "4"')
+    assert main(["verify", str(path)]) == 2
+    assert "fits='4'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", [0, 1])
