@@ -432,7 +432,7 @@ def test_text_of_success_lists_what_holds_and_what_cannot_be_checked():
         "step size eta <= 1/L",
         "the model was trained on 10000 records",
         "the noise came from the source named (ChaCha20, key from the operating system)",
-        "the theorem is about exact real numbers, the computer rounded to float64",
+        "float64 rounding, that of the noise included, gives nothing away",
     ):
         assert part in text
     assert len(str(verification).splitlines()) < 40
