@@ -228,7 +228,6 @@ print("chosen:", by_other_data)
 
 import matplotlib.pyplot as plt
 
-
 outcomes = {
     "search, epsilon = 1 each\n(winner: no guarantee)": (
         careless.epsilon,

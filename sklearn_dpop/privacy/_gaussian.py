@@ -56,6 +56,8 @@ def _mills_defect(x: Float) -> Float:
     """Return ``1 - x R(x) = -R'(x)``; by its asymptotic series where the difference cancels."""
     x = np.asarray(x, dtype=float)
     direct = 1.0 - x * _mills_ratio(x)
+    if not (x > _SERIES_FROM).any():  # a calibration asks thousands of times
+        return np.asarray(direct)
     inverse_square = np.where(x > _SERIES_FROM, x, _SERIES_FROM) ** -2.0
     series = np.ones_like(x)
     for k in range(24, 0, -1):  # 1/x^2 - 3/x^4 + 15/x^6 - ..., smallest term far below 1e-17

@@ -582,8 +582,8 @@ def _not_checked(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[str,
         records,
         "what the file lists under assumptions holds",
         "nothing else that depends on the records was published: no score, plot, log or other fit",
-        f"{ARITHMETIC[report.mechanism]} rounding, that of the noise included, gives nothing away: "
-        f"the theorem is about exact real numbers",
+        f"{ARITHMETIC[report.mechanism]} rounding, that of the noise included, gives nothing "
+        f"away: the theorem is about exact real numbers",
     ]
     foreign = foreign_choices(report)
     compared = {check.name.rpartition("public_inputs.")[2] for check in checks}
