@@ -19,6 +19,7 @@ from sklearn_dpop.privacy._objective_perturbation import (
 )
 from sklearn_dpop.privacy._report import (
     MECHANISMS,
+    PLANNED,
     WARNING_MARKS,
     Certificate,
     PrivacyReport,
@@ -69,6 +70,7 @@ _CANNOT_EVALUATE = (
     RuntimeError,
     ValueError,
 )
+_NOTHING_ELSE = "nothing else that depends on the records was published"
 # What depends on the draws of a Monte Carlo bound.
 _DRAWN = ("delta at the stated epsilon", "certificate.intermediates.monte_carlo_delta")
 
@@ -223,30 +225,33 @@ def verify_composition(total: CompositionReport) -> Verification:
     """
     parts = [verify(report) for report in total.reports]
     checks = []
-    for i, (report, part) in enumerate(zip(total.reports, parts, strict=True)):
+    for i, part in enumerate(parts):
         detail = f"{part.statement}: {len(part.checks)} conditions hold"
         if not part:
             failures = "; ".join(f"{check.name}: {check.detail}" for check in part.failures)
             detail = f"{part.statement}: {failures}"
         checks.append(Check(f"reports[{i}]", bool(part), detail=detail))
-        checks.append(
-            Check(
-                f"reports[{i}].seeded",
-                not report.seeded,
-                detail="noise of its own"
-                if not report.seeded
-                else "random_state was given, so the noise may be that of another fit",
-            )
+    seeded = [i for i, report in enumerate(total.reports) if report.seeded]
+    named = ", ".join(f"reports[{i}]" for i in seeded)
+    checks.append(
+        Check(
+            "noise",
+            not seeded,
+            detail=f"random_state was given in {named}: the noise may be that of another fit"
+            if seeded
+            else "no report names a seed, so that noise might be used twice",
         )
-        checks.append(
-            Check(
-                f"reports[{i}].adjacency",
-                report.adjacency == total.adjacency,
-                report.adjacency,
-                total.adjacency,
-                f"{report.adjacency}; the total is for {total.adjacency}",
-            )
+    )
+    adjacencies = sorted({report.adjacency for report in total.reports})
+    checks.append(
+        Check(
+            "adjacency",
+            adjacencies == [total.adjacency],
+            adjacencies,
+            [total.adjacency],
+            f"all reports are for {' and '.join(adjacencies)}",
         )
+    )
     stated = float(total.delta)
     if all(check.ok for check in checks):
         # From fresh certificates; the verification has drawn again what is drawn.
@@ -267,12 +272,15 @@ def verify_composition(total: CompositionReport) -> Verification:
                         f"stated",
                     )
                 )
-    unchecked = dict.fromkeys(text for part in parts for text in part.not_checked)
+    unchecked = dict.fromkeys(
+        text for part in parts for text in part.not_checked if not text.startswith(_NOTHING_ELSE)
+    )
     items = [
         "these are all releases that used a record"
         if total.fits is None
         else f"no record took part in more than {total.fits} fits, each with the guarantee of one "
         f"of the reports",
+        f"{_NOTHING_ELSE} than these fits{' and what is named here' if total.others else ''}",
         "how many releases there are, and their guarantees, did not depend on their outcomes",
         *(
             f"{name} has epsilon = {pair[0]:g}, delta = {pair[1]:g}: the author's statement"
@@ -575,13 +583,19 @@ def _not_checked(report: PrivacyReport, checks: tuple[Check, ...]) -> tuple[str,
             f"{inputs.get('n_features')} coefficients for each problem; no row was longer than "
             f"{inputs.get('data_norm')}, the constant column of the intercept, if any, included"
         )
+    made = (
+        "the fit was made as planned, with noise that the operating system keyed and that served "
+        "no other release"
+        if report.noise_source == PLANNED
+        else f"the noise came from the source named ({report.noise_source}) and served no other "
+        f"release"
+    )
     items = [
         "the released model was computed by this mechanism with these parameters",
-        f"the noise came from the source named ({report.noise_source}) and served no other "
-        f"release",
+        made,
         records,
         "what the file lists under assumptions holds",
-        "nothing else that depends on the records was published: no score, plot, log or other fit",
+        f"{_NOTHING_ELSE}: no score, plot, log or other fit",
         f"{ARITHMETIC[report.mechanism]} rounding, that of the noise included, gives nothing "
         f"away: the theorem is about exact real numbers",
     ]
