@@ -12,8 +12,8 @@ batches and epochs only, so they are the same for all data sets; they are kept i
   as Opacus does it (per-example clipping by closed form, dp-accounting's multiplier).  Both get
   the best of several learning rates **by test accuracy**, an advantage that the network does not
   have.  ``opacus``: the same network trained by Opacus (ghost clipping), where it is installed.
-* ``objpert``: `ObjPertGDLogisticRegression`, tight calibration, the same neighbours; margin 0 or 1,
-  the better **by test accuracy**.  With two classes it makes as many iterations as it asks for
+* ``objpert``: `ObjPertGDLogisticRegression`, tight calibration, the same neighbours; margin 0 or
+  1, the better **by test accuracy**.  With two classes it makes as many iterations as it asks for
   (tens of thousands: minutes); with more, 1000, which costs accuracy, because fewer iterations
   need more regularization.
 
