@@ -183,9 +183,26 @@ class CompositionReport:
         )
 
     def __str__(self) -> str:
-        from sklearn_dpop.privacy._report_text import composition_summary
+        from sklearn_dpop.privacy._composition_text import summary
 
-        return composition_summary(self)
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from sklearn_dpop.privacy._composition_html import fragment
+
+        return fragment(self)
+
+    def to_html(self) -> str:
+        """Return the total as a self-contained page, to keep or to print.
+
+        Returns
+        -------
+        str
+            HTML without scripts and without references to other resources.
+        """
+        from sklearn_dpop.privacy._composition_html import page
+
+        return page(self)
 
     # --- as data --------------------------------------------------------------------------
 

@@ -30,9 +30,21 @@ from sklearn_dpop.privacy._report_text import (
 )
 
 if TYPE_CHECKING:
+    from sklearn_dpop.privacy._composition_report import CompositionReport
     from sklearn_dpop.privacy._report import PrivacyReport
 
-__all__ = ["fragment", "page"]
+__all__ = [
+    "STYLE",
+    "claim",
+    "escape",
+    "folded",
+    "fragment",
+    "head_of",
+    "page",
+    "page_of",
+    "table_of",
+    "words",
+]
 
 LIGHT = {
     "bg": "#ffffff",
@@ -76,7 +88,7 @@ def _theme(colors: Mapping[str, str], scheme: str, hosts: Iterable[str] = ("",))
     return f"{selectors}{{{_variables(colors)}color-scheme:{scheme}}}"
 
 
-_STYLE = f"""
+STYLE = f"""
 {_theme(LIGHT, "light")}
 @media (prefers-color-scheme:dark){{{_theme(DARK, "dark")}}}
 {_theme(LIGHT, "light", _ON_LIGHT)}
@@ -165,12 +177,16 @@ def escape(text: str) -> str:
 
 def page(report: PrivacyReport) -> str:
     """Return the report as a page of its own: see :meth:`PrivacyReport.to_html`."""
-    title = escape(f"Privacy report: {report.estimator}")
+    return page_of(f"Privacy report: {report.estimator}", _article(report, opened=True))
+
+
+def page_of(title: str, article: str) -> str:
+    """Return `article`, HTML already, as a page of its own."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{_PAGE_STYLE}</style>\n</head>\n<body>\n"
-        f"<main>\n{_article(report, opened=True)}\n</main>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{_PAGE_STYLE}</style>\n</head>\n<body>\n"
+        f"<main>\n{article}\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -186,7 +202,7 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
     heading = "h1" if opened else "div"
     parts = [
         '<section class="sk-dpop-report" aria-label="Privacy report">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<p class="sk-dpop-kicker">Privacy report · {escape(report.estimator)} · '
         f"{escape(MECHANISMS[report.mechanism].title)}</p>",
     ]
@@ -197,9 +213,9 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
     if report.seeded:
         parts.append('<p class="sk-dpop-kicker" style="margin-top:.8rem">Without it</p>')
     parts += [
-        f'<{heading} class="sk-dpop-claim">{_claim(report)}</{heading}>',
+        f'<{heading} class="sk-dpop-claim">{claim(report)}</{heading}>',
         f"<p>{escape(report.adjacency)} adjacency · {escape(report.theorem)}</p>",
-        f'<p class="sk-dpop-words">{_words(report)}</p>',
+        f'<p class="sk-dpop-words">{words(in_words(report))}</p>',
         _warnings(warning_texts(report)),
     ]
     note = sharper_note(report)
@@ -211,10 +227,10 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
     right = _figure(report) + _contributions(report)
     parts += [
         f'<div class="sk-dpop-columns"><div>{left}</div><div>{right}</div></div>',
-        _details("What must hold besides, and is not checked", _assumptions(report), opened),
-        _details("Intermediate numbers", _intermediates(report), opened),
-        _details("Choices of the estimator", _choices(report), opened),
-        _details("Versions", _versions(report.versions), opened),
+        folded("What must hold besides, and is not checked", _assumptions(report), opened),
+        folded("Intermediate numbers", _intermediates(report), opened),
+        folded("Choices of the estimator", _choices(report), opened),
+        folded("Versions", _versions(report.versions), opened),
         '<p class="sk-dpop-muted" style="margin-top:.6rem">Check it: '
         "<code>report.verify()</code>, or <code>sklearn-dpop verify report.json</code></p>",
         "</section>",
@@ -222,13 +238,15 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _claim(report: PrivacyReport) -> str:
+def claim(report: PrivacyReport | CompositionReport) -> str:
+    """Return the guarantee as HTML."""
     name = escape(guarantee_name(report)).replace("epsilon", "ε").replace("delta", "δ")
     return f"{name.replace(' = ', '&nbsp;=&nbsp;')}-differential privacy"
 
 
-def _words(report: PrivacyReport) -> str:
-    text = escape(in_words(report)).replace("e^epsilon = ", "e<sup>ε</sup>&nbsp;=&nbsp;")
+def words(text: str) -> str:
+    """Return the guarantee in words as HTML."""
+    text = escape(text).replace("e^epsilon = ", "e<sup>ε</sup>&nbsp;=&nbsp;")
     return text.replace("at most delta", "at most δ").replace("Epsilon and delta", "ε and δ")
 
 
@@ -237,16 +255,16 @@ def _warnings(warnings: Iterable[str]) -> str:
     return items and f'<div class="sk-dpop-note sk-dpop-warn" role="note">{items}</div>'
 
 
-def _details(title: str, body: str, opened: bool) -> str:
+def folded(title: str, body: str, opened: bool) -> str:
     state = " open" if opened else ""
     return body and f"<details{state}><summary>{escape(title)}</summary>{body}</details>"
 
 
-def _head(text: str) -> str:
+def head_of(text: str) -> str:
     return f'<p class="sk-dpop-head">{escape(text)}</p>'
 
 
-def _table(label: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table_of(label: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a table of cells that are HTML already; the last column is numeric."""
     head = "".join(
         f'<th scope="col"{_numeric(i, columns)}>{escape(name)}</th>'
@@ -298,7 +316,7 @@ def _inputs_table(report: PrivacyReport) -> str:
         )
         meaning = f"function of the margin{f' ({details})' if details else ''}"
         rows.insert(3, ("loss", meaning, escape(str(loss["name"]))))
-    return _head("Public inputs") + _table("Public inputs", ("", "meaning", "value"), rows)
+    return head_of("Public inputs") + table_of("Public inputs", ("", "meaning", "value"), rows)
 
 
 def _utility_table(report: PrivacyReport) -> str:
@@ -315,15 +333,15 @@ def _utility_table(report: PrivacyReport) -> str:
         meaning = escape(UTILITY[key]) if key in UTILITY else ""
         name = f'{meaning} <code class="sk-dpop-muted">{escape(key)}</code>'
         rows.append((name, text))
-    table = _table("Utility bounds", ("bound", "value"), rows)
+    table = table_of("Utility bounds", ("bound", "value"), rows)
     if useless:
         table += (
             f'<p class="sk-dpop-muted sk-dpop-foot">* says nothing: the model w = 0 has a risk of '
             f"{number(trivial or 0.0, 3)}.</p>"
         )
     if "rmse" in utility:
-        return _head("Noise, in units of the clip norm") + table
-    return _head("Utility bounds, in units of the loss") + table
+        return head_of("Noise, in units of the clip norm") + table
+    return head_of("Utility bounds, in units of the loss") + table
 
 
 def _contributions(report: PrivacyReport) -> str:
@@ -344,7 +362,7 @@ def _contributions(report: PrivacyReport) -> str:
             )
         title = f"Where {total}{each} goes"
         blocks.append(
-            _head(title)
+            head_of(title)
             + f'<table aria-label="{escape(title)}"><thead><tr><th scope="col">term</th>'
             f'<th scope="col" class="sk-dpop-num">value</th></tr></thead>'
             f"<tbody>{rows}</tbody></table>"
@@ -370,7 +388,7 @@ def _intermediates(report: PrivacyReport) -> str:
         (escape(key), escape(meanings.get(key, "")), _shown(value))
         for key, value in report.stated["intermediates"].items()
     ]
-    return (rows and _table("Intermediate numbers", ("symbol", "meaning", "value"), rows)) or ""
+    return (rows and table_of("Intermediate numbers", ("symbol", "meaning", "value"), rows)) or ""
 
 
 def _choices(report: PrivacyReport) -> str:
@@ -381,7 +399,7 @@ def _choices(report: PrivacyReport) -> str:
         (escape(f"{key} ({WORDS})" if key in foreign else key), _choice(value))
         for key, value in report.public_inputs.items()
     ]
-    return (rows and _table("Choices of the estimator", ("parameter", "choice"), rows)) or ""
+    return (rows and table_of("Choices of the estimator", ("parameter", "choice"), rows)) or ""
 
 
 def _choice(value: Any) -> str:
@@ -446,7 +464,7 @@ def _figure(report: PrivacyReport) -> str:
         f"{number(epsilon, 6, up=True)}, delta {number(delta, 6, up=True)}"
     )
     return (
-        f'<figure>{_head("Privacy profile")}<svg viewBox="0 0 {_W} {_H}" role="img" '
+        f'<figure>{head_of("Privacy profile")}<svg viewBox="0 0 {_W} {_H}" role="img" '
         f'aria-label="{escape(label)}">{svg}</svg>'
         f"<figcaption>{caption}; the stated pair (dot).</figcaption></figure>"
     )

@@ -28,15 +28,16 @@ __all__ = [
     "alarms",
     "attack_success",
     "clean",
-    "composition_statement",
-    "composition_summary",
+    "distance_of",
     "facts",
     "guarantee_name",
     "in_words",
+    "meaning",
     "number",
     "profile_floor",
     "profile_points",
     "reference_profile",
+    "row",
     "sharper_epsilon",
     "sharper_note",
     "statement",
@@ -210,13 +211,13 @@ def attack_success(report: PrivacyReport) -> float:
     With even odds it is ``(1 + delta(0)) / 2``, by the profile at epsilon = 0 and by the
     stated pair, whichever is smaller.
     """
-    distance = _distance(float(report.epsilon), float(report.delta))
+    distance = distance_of(float(report.epsilon), float(report.delta))
     if report._verified:
         distance = min(distance, report.certificate.delta_at(0.0))
     return 0.5 + 0.5 * min(distance, 1.0)
 
 
-def _distance(epsilon: float, delta: float) -> float:
+def distance_of(epsilon: float, delta: float) -> float:
     """Return the largest total variation distance under (epsilon, delta)."""
     odds = math.exp(-epsilon)
     return (1.0 - odds + 2.0 * delta * odds) / (1.0 + odds)
@@ -334,14 +335,14 @@ def statement(report: PrivacyReport | CompositionReport) -> str:
 
 def in_words(report: PrivacyReport) -> str:
     """Return what the guarantee means, for readers who do not know the definition."""
-    text = _meaning(report.mechanism, report.adjacency, report.epsilon, attack_success(report))
+    text = meaning(report.mechanism, report.adjacency, report.epsilon, attack_success(report))
     problems = report.n_problems
     if problems > 1:
         text += f" Epsilon and delta are the total over {problems} one-vs-rest problems."
     return text
 
 
-def _meaning(mechanism: str, adjacency: str, epsilon: float, success: float) -> str:
+def meaning(mechanism: str, adjacency: str, epsilon: float, success: float) -> str:
     change, guess = _CHANGES[mechanism].get(
         adjacency, (f"Changing one record ({adjacency})", "tell what changed")
     )
@@ -411,7 +412,7 @@ def wrap(text: str, label: str, *, max_lines: int | None = None) -> list[str]:
     ) or [label.rstrip()]
 
 
-def _row(label: str, text: str) -> list[str]:
+def row(label: str, text: str) -> list[str]:
     return wrap(text, label.ljust(_LABEL), max_lines=3)
 
 
@@ -463,14 +464,14 @@ def summary(report: PrivacyReport) -> str:
     lines = [*alarms(report)]
     lines += wrap(statement(report), "Without it: " if report.seeded else "", max_lines=2)
     lines += wrap(in_words(report), "  ", max_lines=6)
-    body = _row("mechanism", f"{report.estimator}: {MECHANISMS[report.mechanism].title}")
+    body = row("mechanism", f"{report.estimator}: {MECHANISMS[report.mechanism].title}")
     calibration = inputs.get("calibration")
-    body += _row(
+    body += row(
         "theorem", report.theorem + (f" (calibration: {calibration})" if calibration else "")
     )
     for label, formats in (("data", _DATA), ("parameters", _PARAMETERS)):
         items = [text.format(_value(inputs[k])) for k, text in formats.items() if k in inputs]
-        body += _row(label, ", ".join(items))
+        body += row(label, ", ".join(items))
     body += _sampling_rows(inputs)
     each = "of one problem: " if report.n_problems > 1 else ""
     for total, terms in report.stated["contributions"].items():
@@ -479,21 +480,21 @@ def summary(report: PrivacyReport) -> str:
         if "schedule" in inputs:  # without draws nothing fails; what is left over may be rounding
             terms = {k: x for k, x in terms.items() if not abs(x) <= 1e-9 * float(report.delta)}
         largest_first = sorted(terms.items(), key=lambda term: -term[1])
-        body += _row(
+        body += row(
             total,
             each + "; ".join(f"{number(x, 3)} {_short(k, terms)}" for k, x in largest_first),
         )
-    body += _row("utility", _utility(report))
-    body += _row("noise", report.noise_source)
+    body += row("utility", _utility(report))
+    body += row("noise", report.noise_source)
     note = sharper_note(report)
     if note is not None:
-        body += _row("sharper", note)
-    tail = _row(
+        body += row("sharper", note)
+    tail = row(
         "not covered",
         f"the assumptions (report.assumptions), {ARITHMETIC[report.mechanism]} rounding, anything "
         f"else published",
     )
-    tail += _row("check it", "report.verify(), or: sklearn-dpop verify report.json")
+    tail += row("check it", "report.verify(), or: sklearn-dpop verify report.json")
     room = MAX_LINES - len(lines) - len(body) - len(tail)
     return "\n".join(lines + body + _warning_lines(warning_texts(report), room) + tail)
 
@@ -502,12 +503,12 @@ def _sampling_rows(inputs: Mapping[str, Any]) -> list[str]:
     """Return the lines on batches and on how delta was bounded, where there is a schedule."""
     if "schedule" not in inputs:
         return []
-    lines = _row("sampling", Schedule(**inputs["schedule"]).describe())
+    lines = row("sampling", Schedule(**inputs["schedule"]).describe())
     if inputs["n_draws"]:
         failure = number(inputs["failure_probability"], up=True)
         text = f"Monte Carlo, {inputs['n_draws']} draws in each direction; the bound holds with "
-        return lines + _row("method", f"{text}confidence 1 - {failure}, which is part of delta")
-    return lines + _row("method", "deterministic")
+        return lines + row("method", f"{text}confidence 1 - {failure}, which is part of delta")
+    return lines + row("method", "deterministic")
 
 
 def _short(term: str, terms: Mapping[str, float]) -> str:
@@ -538,61 +539,13 @@ def _utility(report: PrivacyReport) -> str:
 
 def _warning_lines(warnings: tuple[str, ...], room: int) -> list[str]:
     if not warnings:
-        return _row("warnings", "none")
+        return row("warnings", "none")
     lines: list[str] = []
     for i, text in enumerate(warnings):
-        item = _row("warnings" if i == 0 else "", f"! {text}")
+        item = row("warnings" if i == 0 else "", f"! {text}")
         more = i < len(warnings) - 1
         if len(lines) + len(item) + more > room:
             left = len(warnings) - i
-            return [*lines, *_row("" if i else "warnings", f"! {left} more: report.warnings")]
+            return [*lines, *row("" if i else "warnings", f"! {left} more: report.warnings")]
         lines += item
     return lines
-
-
-# --- totals -----------------------------------------------------------------------------------
-
-
-def composition_statement(total: CompositionReport) -> str:
-    """Return the total in one line."""
-    count = total.n_releases + len(total.others)
-    return f"{statement(total)}, total of {count} release{'s' if count > 1 else ''}"
-
-
-def _total_success(total: CompositionReport) -> float:
-    """Return `attack_success` of all releases together."""
-    # Where other releases are known by a pair only, nothing may be certified at 0.
-    at = np.append(np.linspace(0.0, 1.0, 41) * float(total.epsilon), total.epsilon)
-    distances = [_distance(float(e), total.delta_at(float(e))) for e in at]
-    return 0.5 + 0.5 * min(1.0, *distances)
-
-
-def composition_summary(total: CompositionReport) -> str:
-    """Return the total and its parts as text of at most 88 columns."""
-    lines = wrap(composition_statement(total), "")
-    meaning = _meaning(
-        total.reports[0].mechanism, total.adjacency, total.epsilon, _total_success(total)
-    )
-    lines += wrap(f"{meaning} All releases together are meant.", "  ")
-    if total.fits is not None:
-        lines += _row("fits", f"a record takes part in at most {total.fits}, each like one of:")
-    alike: dict[str, int] = {}
-    for count, report in zip(total.counts or [0] * len(total.reports), total.reports, strict=True):
-        n_samples = facts(report).get("n_samples", facts(report).get("schedule.n_samples"))
-        text = f"{report.estimator} {guarantee_name(report)}, {n_samples} records"
-        alike[text] = alike.get(text, 0) + count
-    for text, count in alike.items():
-        lines += _row("fits" if count else "", f"{count} x {text}" if count else text)
-    for name, (epsilon, delta) in total.others.items():
-        lines += _row("other", f"{name} (epsilon = {epsilon:g}, delta = {delta:g}), as declared")
-    basic = math.inf
-    if total.counts is not None:
-        parts = zip(total.counts, total.reports, strict=True)
-        basic = sum(count * float(report.epsilon) for count, report in parts)
-    elif total.fits is not None:
-        basic = total.fits * max(float(report.epsilon) for report in total.reports)
-    basic += sum(epsilon for epsilon, _ in total.others.values())
-    lines += _row("their sum", f"epsilon = {number(basic)}, by basic composition")
-    lines += _row("not covered", "what is not listed here: other fits, scores, plots of records")
-    lines += _row("check it", "total.verify(), or: sklearn-dpop verify total.json")
-    return "\n".join(lines)

@@ -12,6 +12,7 @@ import numpy as np
 
 from sklearn_dpop.privacy._certificate import CALIBRATIONS, ObjectivePerturbationCertificate
 from sklearn_dpop.privacy._composition_report import CompositionReport
+from sklearn_dpop.privacy._composition_text import composition_statement
 from sklearn_dpop.privacy._objective_perturbation import (
     ADJACENCIES,
     finite_iteration,
@@ -31,7 +32,6 @@ from sklearn_dpop.privacy._report import (
 from sklearn_dpop.privacy._report_text import (
     ARITHMETIC,
     WORDS,
-    composition_statement,
     number,
     statement,
     wrap,

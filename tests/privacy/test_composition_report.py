@@ -11,6 +11,8 @@ import copy
 import json
 import math
 import pickle
+import re
+from html import unescape
 from unittest import mock
 
 import mpmath as mp
@@ -428,3 +430,27 @@ def test_curves_at_many_epsilons_are_those_at_each(parameters):
     at = certificate.epsilon * np.array([0.0, 0.1, 0.5, 1.0, 1.7, 2.5])
     each = np.array([certificate.delta_at(float(e)) for e in at])
     np.testing.assert_allclose(certificate.deltas_at(at), each, rtol=0.01)
+
+
+@pytest.mark.parametrize("form", ["_repr_html_", "to_html"])
+def test_html_has_the_parts_and_nothing_foreign(plans, form):
+    evil = "<b onclick='x'>&\"</b>"
+    total = compose_reports(plans, delta=1e-5, fits=9, others={evil: (0.1, 1e-7)})
+    html = getattr(total, form)()
+    assert not re.search(r"https?:|//|url\(|@import|\ssrc=|<script|<link", html)
+    assert evil not in html
+    text = unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL))
+    text = " ".join(text.split())
+    for part in (
+        evil,
+        "10 releases",
+        "zero-out adjacency",
+        "at most 9 fits",
+        "500 records",
+        "(ε = 0.1, δ = 1e-07), as declared",
+        "would be 2.8",
+        "no record took part in more than 9 fits".capitalize(),
+        "total.verify()",
+    ):
+        assert part in text
+    assert html.startswith("<!DOCTYPE html>") == (form == "to_html")

@@ -1,0 +1,86 @@
+"""The total of several releases as HTML, in the style of the privacy report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sklearn_dpop.privacy._composition_text import (
+    composition_in_words,
+    parts,
+    sum_of_epsilons,
+)
+from sklearn_dpop.privacy._report_html import (
+    STYLE,
+    claim,
+    escape,
+    folded,
+    head_of,
+    page_of,
+    table_of,
+    words,
+)
+from sklearn_dpop.privacy._report_text import number
+
+if TYPE_CHECKING:
+    from sklearn_dpop.privacy._composition_report import CompositionReport
+
+__all__ = ["fragment", "page"]
+
+
+def page(total: CompositionReport) -> str:
+    """Return the total as a page of its own."""
+    return page_of("Total privacy report", _article(total, opened=True))
+
+
+def fragment(total: CompositionReport) -> str:
+    """Return the total as an element for notebooks."""
+    return _article(total, opened=False)
+
+
+def _article(total: CompositionReport, *, opened: bool) -> str:
+    heading = "h1" if opened else "div"
+    count = total.n_releases + len(total.others)
+    releases = f"{count} release{'s' if count > 1 else ''}"
+    must_hold = dict.fromkeys(text for report in total.reports for text in report.assumptions)
+    items = [_which(total), "Nothing else that depends on the records was published", *must_hold]
+    listed = "".join(f"<li>{escape(text)}</li>" for text in items)
+    return "\n".join(
+        (
+            '<section class="sk-dpop-report" aria-label="Total privacy report">',
+            f"<style>{STYLE}</style>",
+            f'<p class="sk-dpop-kicker">Total privacy report · {releases}</p>',
+            f'<{heading} class="sk-dpop-claim">{claim(total)}</{heading}>',
+            f"<p>{escape(total.adjacency)} adjacency · composition of the certified curves; by "
+            f"their sum, ε would be {number(sum_of_epsilons(total))}</p>",
+            f'<p class="sk-dpop-words">{words(composition_in_words(total))}</p>',
+            f'<div style="margin-top:1.25rem">{_releases(total)}</div>',
+            folded("What must hold besides, and is not checked", f"<ul>{listed}</ul>", opened),
+            '<p class="sk-dpop-muted" style="margin-top:.6rem">Check it: '
+            "<code>total.verify()</code>, or <code>sklearn-dpop verify total.json</code></p>",
+            "</section>",
+        )
+    )
+
+
+def _which(total: CompositionReport) -> str:
+    if total.fits is None:
+        return "These are all releases that used a record"
+    return f"No record took part in more than {total.fits} fits, each like one of those listed"
+
+
+def _releases(total: CompositionReport) -> str:
+    rows = [
+        (
+            escape(f"{part.estimator}, {part.n_samples} records"),
+            escape(part.guarantee).replace("epsilon", "ε").replace("delta", "δ"),
+            str(part.fits) if part.fits else "",
+        )
+        for part in parts(total)
+    ]
+    for name, (epsilon, delta) in total.others.items():
+        pair = f"(ε = {epsilon:g}, δ = {delta:g}), as declared"
+        rows.append((escape(name), pair, "1"))
+    title = "Releases"
+    if total.fits is not None:
+        title = f"A record takes part in at most {total.fits} fits, each like one of these"
+    return head_of(title) + table_of(title, ("release", "guarantee", "number"), rows)
