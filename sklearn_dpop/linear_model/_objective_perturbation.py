@@ -22,6 +22,7 @@ from sklearn_dpop.privacy._calibration import calibrate_objective_perturbation
 from sklearn_dpop.privacy._certificate import CALIBRATIONS, ObjectivePerturbationCertificate
 from sklearn_dpop.privacy._objective_perturbation import ADJACENCIES
 from sklearn_dpop.privacy._report import (
+    ONE_FIT,
     PLANNED,
     PrivacyReport,
     expected_warnings,
@@ -533,7 +534,7 @@ _ASSUMPTIONS = (
     "one person contributes one record",
     "preprocessing before the estimator uses public constants only and treats each record alone",
     "the guarantee is a theorem about real arithmetic; float64 rounding is outside it",
-    "this is the guarantee of one fit: other fits on the same records add to it",
+    ONE_FIT,
 )
 
 

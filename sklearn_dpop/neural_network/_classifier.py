@@ -31,6 +31,7 @@ from sklearn_dpop._inputs import declared_classes, planned_classes, planned_shap
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.privacy._report import (
+    ONE_FIT,
     PLANNED,
     PrivacyReport,
     expected_warnings,
@@ -96,7 +97,7 @@ _ASSUMPTIONS = (
     "preprocessing before the estimator uses public constants only and treats each record alone",
     "the guarantee is a theorem about real arithmetic; float32 rounding is outside it",
     "the batches, the noise and everything that was not released stay secret",
-    "this is the guarantee of one fit: other fits on the same records add to it",
+    ONE_FIT,
 )
 
 

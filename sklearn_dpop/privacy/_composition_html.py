@@ -9,6 +9,7 @@ from sklearn_dpop.privacy._composition_text import (
     parts,
     sum_of_epsilons,
 )
+from sklearn_dpop.privacy._report import ONE_FIT
 from sklearn_dpop.privacy._report_html import (
     STYLE,
     claim,
@@ -41,9 +42,9 @@ def _article(total: CompositionReport, *, opened: bool) -> str:
     heading = "h1" if opened else "div"
     count = total.n_releases + len(total.others)
     releases = f"{count} release{'s' if count > 1 else ''}"
-    must_hold = dict.fromkeys(text for report in total.reports for text in report.assumptions)
-    items = [_which(total), "Nothing else that depends on the records was published", *must_hold]
-    listed = "".join(f"<li>{escape(text)}</li>" for text in items)
+    items = [_which(total), "Nothing else that depends on the records was published"]
+    items += dict.fromkeys(text for report in total.reports for text in report.assumptions)
+    listed = "".join(f"<li>{escape(text)}</li>" for text in items if text != ONE_FIT)
     return "\n".join(
         (
             '<section class="sk-dpop-report" aria-label="Total privacy report">',
@@ -73,14 +74,13 @@ def _releases(total: CompositionReport) -> str:
         (
             escape(f"{part.estimator}, {part.n_samples} records"),
             escape(part.guarantee).replace("epsilon", "ε").replace("delta", "δ"),
-            str(part.fits) if part.fits else "",
+            str(part.fits),
         )
         for part in parts(total)
     ]
     for name, (epsilon, delta) in total.others.items():
-        pair = f"(ε = {epsilon:g}, δ = {delta:g}), as declared"
-        rows.append((escape(name), pair, "1"))
-    title = "Releases"
-    if total.fits is not None:
-        title = f"A record takes part in at most {total.fits} fits, each like one of these"
-    return head_of(title) + table_of(title, ("release", "guarantee", "number"), rows)
+        rows.append((escape(name), f"(ε = {epsilon:g}, δ = {delta:g}), as declared", "1"))
+    if total.fits is None:
+        return head_of("Releases") + table_of("Releases", ("release", "guarantee", "number"), rows)
+    title = f"A record takes part in at most {total.fits} fits, each like one of these"
+    return head_of(title) + table_of(title, ("release", "guarantee"), [row[:2] for row in rows])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
 __all__ = [
+    "ONE_FIT",
     "PLANNED",
     "Certificate",
     "PrivacyReport",
@@ -38,6 +39,8 @@ __all__ = [
 
 SCHEMA = "sklearn_dpop.privacy_report"
 SCHEMA_VERSION = 1
+# The assumption of every fit, which a total takes care of.
+ONE_FIT = "this is the guarantee of one fit: other fits on the same records add to it"
 # The source of the noise in the report of a fit that has not been made.
 PLANNED = "none was drawn: this is a plan, nothing was released"
 
