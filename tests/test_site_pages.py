@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import math
 import re
 import runpy
 import warnings
@@ -299,3 +300,17 @@ def test_citation_has_the_version_of_the_package():
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {version[1]}\n" in citation
+
+
+def test_choosing_shows_the_accuracy_by_steps():
+    found = json.loads((RESULTS / "steps_of_linear.json").read_text())
+    page = (DOCS / "choosing.md").read_text()
+    for rows in found.values():
+        assert (
+            "| " + " | ".join(f"{row['accuracy']:.3f}" for _, row in ordered(rows)) + " |" in page
+        )
+
+
+def ordered(rows):
+    """Return the numbers of steps in order, and last what is not private."""
+    return sorted(rows.items(), key=lambda item: float(item[0]) if item[0].isdigit() else math.inf)

@@ -36,6 +36,8 @@ __all__ = ["ObjPertGDLogisticRegression"]
 
 _POSITIVE = Interval(Real, 0, None, closed="neither")
 _INSIDE_UNIT = Interval(Real, 0, 1, closed="neither")
+# Entries of X that the steps of a fit may read without a warning: about a minute.
+_MANY_CELLS = 1e11
 
 
 class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
@@ -268,6 +270,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         weights = self._class_weights(classes)
         loss = self._loss()
         certificate = self._calibrate(X.shape, classes, weights, loss)
+        self._warn_of_long_fit(X.shape, certificate)
         scales = self._row_scales(X)
 
         generator, noise_source = noise_generator(
@@ -375,6 +378,20 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             loss=constants,
             n_problems=1 if len(classes) == 2 else len(classes),
         )
+
+    def _warn_of_long_fit(
+        self, shape: tuple[int, int], certificate: ObjectivePerturbationCertificate
+    ) -> None:
+        cells = float(shape[0]) * shape[1] * certificate.n_iter * certificate.n_problems
+        if self.n_iter == "auto" and cells > _MANY_CELLS:
+            warnings.warn(
+                f"n_iter='auto' takes {certificate.n_iter:,} steps, each over all of the "
+                f"{shape[0]:,} records, which may take minutes or hours.  A smaller n_iter has the "
+                f"same guarantee, and keeps the coefficients smaller; clf.plan tells its "
+                f"certificate.mu",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _encode(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """Return the sorted labels and the code of every record's label."""

@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sklearn_dpop import ObjPertGDLogisticRegression, PrivacyLeakWarning, PrivacyReport
 from sklearn_dpop.datasets import breast_cancer_bounds
+from sklearn_dpop.linear_model import _objective_perturbation
 from sklearn_dpop.preprocessing import BoundedScaler, RowNormClipper
 from sklearn_dpop.privacy import LossConstants
 from sklearn_dpop.release import LogisticLoss, SmoothedHingeLoss
@@ -621,3 +622,18 @@ def test_row_norm_clipper_before_the_estimator_changes_nothing():
     plain = make(random_state=0).fit(5 * X, Y)
     piped = make_pipeline(RowNormClipper(1.0), make(random_state=0)).fit(5 * X, Y)
     assert np.allclose(plain.coef_, piped[-1].coef_, rtol=1e-9)
+
+
+def test_a_long_fit_is_announced(monkeypatch):
+    X, y = np.random.default_rng(0).uniform(-0.5, 0.5, (200, 3)), np.arange(200) % 2
+    model = ObjPertGDLogisticRegression(classes=[0, 1], calibration="tight", delta=1e-5)
+    monkeypatch.setattr(_objective_perturbation, "_MANY_CELLS", 1e4)
+    with pytest.warns(UserWarning, match=r"n_iter='auto' takes [\d,]+ steps, .* 200 records"):
+        model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(model).set_params(n_iter=20_000).fit(X, y)
+    monkeypatch.setattr(_objective_perturbation, "_MANY_CELLS", 1e11)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(model).fit(X, y)
