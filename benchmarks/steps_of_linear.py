@@ -1,7 +1,7 @@
 """Test accuracy of the private linear model by the number of its steps, with many records.
 
 Fewer steps are certified with more regularization only.  Data and their public scaling are those
-of kan_accuracy.py; epsilon = 2, delta = 1e-5, zero-out neighbours, everything else at its defaults.
+of kan_accuracy.py; epsilon = 2, delta = 1e-5, zero-out neighbours, all else at its defaults.
 
 Run: python benchmarks/steps_of_linear.py DIRECTORY [--steps N ...]
 """

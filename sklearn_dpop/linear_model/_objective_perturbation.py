@@ -386,9 +386,8 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         if self.n_iter == "auto" and cells > _MANY_CELLS:
             warnings.warn(
                 f"n_iter='auto' takes {certificate.n_iter:,} steps, each over all of the "
-                f"{shape[0]:,} records, which may take minutes or hours.  A smaller n_iter has the "
-                f"same guarantee, and keeps the coefficients smaller; clf.plan tells its "
-                f"certificate.mu",
+                f"{shape[0]:,} records, which may take minutes or hours.  A smaller n_iter has "
+                f"the same guarantee and more regularization",
                 UserWarning,
                 stacklevel=4,
             )
