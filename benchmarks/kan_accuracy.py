@@ -13,9 +13,8 @@ batches and epochs only, so they are the same for all data sets; they are kept i
   the best of several learning rates **by test accuracy**, an advantage that the network does not
   have.  ``opacus``: the same network trained by Opacus (ghost clipping), where it is installed.
 * ``objpert``: `ObjPertGDLogisticRegression`, tight calibration, the same neighbours; margin 0 or
-  1, the better **by test accuracy**.  With two classes it makes as many iterations as it asks for
-  (tens of thousands: minutes); with more, 1000, which costs accuracy, because fewer iterations
-  need more regularization.
+  1, the better **by test accuracy**.  10,000 iterations with two classes, 1000 with more: fewer
+  iterations need more regularization, which costs accuracy (steps_of_linear.py).
 
 Data (a directory with ``mnist.npz``, ``adult.npz``, ``covertype.npz``; X, y, and split where the
 source has one) are scaled by public constants: pixels by 255, numbers of Adult and Covertype by
@@ -315,7 +314,7 @@ def score(method, data, epsilon, seed, store):
         model = ObjPertGDLogisticRegression(
             epsilon, DELTA, data_norm=norm, classes=np.unique(y), calibration="tight",
             adjacency="zero-out", margin=margin, random_state=seed,
-            n_iter="auto" if n_classes == 2 else 1000,
+            n_iter=10_000 if n_classes == 2 else 1000,
         )  # fmt: skip
         best = max(best, model.fit(X, y).score(X_test, y_test))
     return best
