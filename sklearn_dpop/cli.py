@@ -79,8 +79,10 @@ def _verify(path: str, *, quiet: bool) -> int:
     except OSError as error:
         print(f"sklearn-dpop verify: {path}: {error.strerror or error}", file=sys.stderr)
         return 2
-    except ValueError as error:
-        print(f"sklearn-dpop verify: {path}: not a report: {clean(str(error))}", file=sys.stderr)
+    except (ValueError, RecursionError) as error:
+        # Nested less deeply than the parser allows, and still too deeply.
+        why = "nested too deeply" if isinstance(error, RecursionError) else clean(str(error))
+        print(f"sklearn-dpop verify: {path}: not a report: {why}", file=sys.stderr)
         return 2
     verification = report.verify()
     if not quiet:

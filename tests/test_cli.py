@@ -103,6 +103,15 @@ def test_what_is_not_a_report_is_an_error(path, capsys, find, put, message):
     assert "\x1b" not in output.err
 
 
+@pytest.mark.parametrize("depth", [300, 600, 900, 5000])
+def test_deep_nesting_is_no_crash(path, capsys, depth):
+    # Between what the checks can walk through and what the parser refuses lie many depths.
+    alter(path, '"n_classes": 2', f'"n_classes": {"[" * depth}{"]" * depth}')
+    code = main(["verify", str(path), "--quiet"])
+    assert code in (0, 1, 2)
+    assert ("nested too deeply" in capsys.readouterr().err) == (code == 2)
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path, capsys):
     for bad in (tmp_path / "absent.json", tmp_path):
         assert main(["verify", str(bad)]) == 2

@@ -73,7 +73,8 @@ def choose_privately(scores: ArrayLike, *, sensitivity: float, epsilon: float) -
             raise ValueError(f"{name}={value!r}: must be a positive number")
     values = np.asarray(scores, dtype=float)
     if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"scores={scores!r}: must be a list of finite numbers, at least one")
+        # Which ones is private.
+        raise ValueError("scores: must be a list of finite numbers, at least one")
     exact = [Fraction(score) for score in values.tolist()]
     best = max(exact)
     factor = Fraction(float(epsilon)) / (2 * Fraction(float(sensitivity)))

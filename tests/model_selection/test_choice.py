@@ -83,11 +83,17 @@ def test_a_large_budget_takes_the_best():
         ([1, 2], {"epsilon": math.inf}, "epsilon=inf"),
         ([1, 2], {"sensitivity": -1}, "sensitivity=-1"),
         ([1, 2], {"sensitivity": math.nan}, "sensitivity=nan"),
-        ([1, math.nan], {}, "scores="),
-        ([], {}, "scores="),
-        ([[1, 2]], {}, "scores="),
+        ([1, math.nan], {}, "scores: must"),
+        ([], {}, "scores: must"),
+        ([[1, 2]], {}, "scores: must"),
     ],
 )
 def test_refuses(scores, changes, message):
     with pytest.raises(ValueError, match=message):
         choose_privately(scores, **({"sensitivity": 1, "epsilon": 1.0} | changes))
+
+
+def test_no_score_is_printed():
+    with pytest.raises(ValueError, match="scores") as caught:
+        choose_privately([0.731, math.nan], sensitivity=0.1, epsilon=1.0)
+    assert "0.731" not in str(caught.value)
