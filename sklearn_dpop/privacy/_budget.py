@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sklearn_dpop.privacy._composition_report import CompositionReport, compose_reports
+from sklearn_dpop.privacy._composition_report import (
+    CompositionReport,
+    check_count,
+    check_others,
+    compose_reports,
+)
 from sklearn_dpop.privacy._report import PrivacyReport
 
 __all__ = ["FitBudget", "budget_per_fit"]
@@ -84,9 +89,9 @@ def budget_per_fit(
         raise ValueError(f"epsilon={epsilon!r}: must be a positive number")
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta={delta!r}: must be in (0, 1)")
-    if isinstance(fits, bool) or not isinstance(fits, int) or fits < 1:
-        raise ValueError(f"fits={fits!r}: must be a positive integer")
-    spent = [math.fsum(pair[i] for pair in (others or {}).values()) for i in (0, 1)]
+    fits = check_count("fits", fits)
+    others = check_others({} if others is None else others)
+    spent = [math.fsum(pair[i] for pair in others.values()) for i in (0, 1)]
     left = epsilon - spent[0]
     if left <= 0.0 or spent[1] >= delta:
         raise ValueError(
@@ -121,7 +126,8 @@ def budget_per_fit(
             high = trial
         # The total is nearly proportional to the budget of a fit; aim at the middle of what
         # counts as close.
-        trial *= (1.0 - _CLOSE / 2) * left / used
+        if used > 0.0:
+            trial *= (1.0 - _CLOSE / 2) * left / used
         if not low < trial < high:
             trial = math.sqrt(low * high)
     if best is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sklearn_dpop.privacy._composition_text import (
+    composition_alarms,
     composition_in_words,
+    composition_warnings,
     parts,
     sum_of_epsilons,
 )
@@ -18,9 +20,10 @@ from sklearn_dpop.privacy._report_html import (
     head_of,
     page_of,
     table_of,
+    warnings_of,
     words,
 )
-from sklearn_dpop.privacy._report_text import number
+from sklearn_dpop.privacy._report_text import number, pair_name
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._composition_report import CompositionReport
@@ -50,10 +53,15 @@ def _article(total: CompositionReport, *, opened: bool) -> str:
             '<section class="sk-dpop-report" aria-label="Total privacy report">',
             f"<style>{STYLE}</style>",
             f'<p class="sk-dpop-kicker">Total privacy report · {releases}</p>',
+            *(
+                f'<p class="sk-dpop-note sk-dpop-stop" role="note">{escape(text)}</p>'
+                for text in composition_alarms(total)
+            ),
             f'<{heading} class="sk-dpop-claim">{claim(total)}</{heading}>',
             f"<p>{escape(total.adjacency)} adjacency · composition of the certified curves; by "
             f"their sum, ε would be {number(sum_of_epsilons(total))}</p>",
             f'<p class="sk-dpop-words">{words(composition_in_words(total))}</p>',
+            warnings_of(composition_warnings(total)),
             f'<div style="margin-top:1.25rem">{_releases(total)}</div>',
             folded("What must hold besides, and is not checked", f"<ul>{listed}</ul>", opened),
             '<p class="sk-dpop-muted" style="margin-top:.6rem">Check it: '
@@ -79,7 +87,8 @@ def _releases(total: CompositionReport) -> str:
         for part in parts(total)
     ]
     for name, (epsilon, delta) in total.others.items():
-        rows.append((escape(name), f"(ε = {epsilon:g}, δ = {delta:g}), as declared", "1"))
+        pair = pair_name(epsilon, delta).replace("epsilon", "ε").replace("delta", "δ")
+        rows.append((escape(name), f"{pair}, as declared", "1"))
     if total.fits is None:
         return head_of("Releases") + table_of("Releases", ("release", "guarantee", "number"), rows)
     title = f"A record takes part in at most {total.fits} fits, each like one of these"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +26,7 @@ from sklearn_dpop.privacy._report import Certificate, PrivacyReport, ProfileEnd,
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
-__all__ = ["CompositionReport", "compose_reports"]
+__all__ = ["CompositionReport", "check_count", "check_others", "compose_reports"]
 
 SCHEMA = "sklearn_dpop.composition_report"
 SCHEMA_VERSION = 1
@@ -176,6 +178,13 @@ class CompositionReport:
 
     # --- for people -----------------------------------------------------------------------
 
+    @cached_property
+    def _verified(self) -> bool:
+        # What is shown besides the stated numbers is computed from reports that passed this.
+        from sklearn_dpop.privacy._verify import verify_composition
+
+        return bool(verify_composition(self, draw_again=False))
+
     def __repr__(self) -> str:
         return (
             f"CompositionReport({self.n_releases} releases, epsilon={self.stated_epsilon!r}, "
@@ -276,14 +285,14 @@ class CompositionReport:
         if counts is not None:
             if not isinstance(counts, list) or len(counts) != len(reports):
                 raise ValueError("counts: must be an array with one number for each of reports")
-            counts = tuple(_count(f"counts[{i}]", count) for i, count in enumerate(counts))
+            counts = tuple(check_count(f"counts[{i}]", count) for i, count in enumerate(counts))
         if fits is not None:
-            fits = _count("fits", fits)
+            fits = check_count("fits", fits)
         _check_parts(reports)
         epsilon, delta = data["epsilon"], data["delta"]
-        if not _is_number(epsilon) or not 0.0 <= epsilon < math.inf:
+        if not _is_number(epsilon) or not 0.0 <= epsilon <= sys.float_info.max:
             raise ValueError(f"epsilon={epsilon!r}: must be a nonnegative number")
-        others = _check_others(data["others"])
+        others = check_others(data["others"])
         _check_delta(delta, others)
         return cls(tuple(reports), counts, fits, others, float(epsilon), float(delta))
 
@@ -384,10 +393,10 @@ def compose_reports(
             )
         if not report._verified:
             raise ValueError(f"reports[{i}]: does not verify; report.verify() says why")
-    others = _check_others({} if others is None else others)
+    others = check_others({} if others is None else others)
     _check_delta(delta, others)
     if fits is not None:
-        fits = _count("fits", fits)
+        fits = check_count("fits", fits)
     kept: list[PrivacyReport] = []
     counts: list[int] = []
     for report in found:
@@ -406,7 +415,8 @@ def compose_reports(
             f"{' + '.join(sorted({repr(float(r.delta)) for r in kept}))}, each of them"
         )
     stated = replace(made, stated_epsilon=_rounded_up(epsilon))
-    vars(stated)["_composed"] = made._composed  # which does not depend on it
+    # What does not depend on the stated epsilon, and what has just been found.
+    vars(stated).update(_composed=made._composed, _verified=True)
     return stated
 
 
@@ -429,10 +439,10 @@ def _rounded_up(epsilon: float) -> float:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _count(name: str, value: Any) -> int:
+def check_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 1e9:
         raise ValueError(f"{name}={value!r}: must be an integer from 1 to 1e9")
     return int(value)
@@ -449,15 +459,16 @@ def _check_parts(reports: list[PrivacyReport]) -> None:
             )
 
 
-def _check_others(others: Any) -> dict[str, tuple[float, float]]:
+def check_others(others: Any) -> dict[str, tuple[float, float]]:
     if not isinstance(others, Mapping):
         raise ValueError(f"others={others!r}: must be a mapping of names to (epsilon, delta)")
     found = {}
     for name, pair in others.items():
         ok = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
-        if not ok or not 0.0 <= pair[0] < math.inf or not 0.0 <= pair[1] < 1.0:
+        # So large that any number of them have a sum.
+        if not ok or not 0.0 <= pair[0] <= 1e300 or not 0.0 <= pair[1] < 1.0:
             raise ValueError(
-                f"others[{name!r}]={pair!r}: must be (epsilon, delta), epsilon nonnegative and "
+                f"others[{name!r}]={pair!r}: must be (epsilon, delta), epsilon in [0, 1e300] and "
                 f"delta in [0, 1)"
             )
         found[str(name)] = (float(pair[0]), float(pair[1]))

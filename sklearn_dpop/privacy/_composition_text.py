@@ -12,8 +12,10 @@ from sklearn_dpop.privacy._report_text import (
     guarantee_name,
     meaning,
     number,
+    pair_name,
     row,
     statement,
+    warning_texts,
     wrap,
 )
 
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Part",
+    "composition_alarms",
     "composition_in_words",
     "composition_statement",
+    "composition_warnings",
     "parts",
     "sum_of_epsilons",
     "summary",
@@ -46,13 +50,34 @@ def composition_statement(total: CompositionReport) -> str:
     return f"{statement(total)}, total of {count} release{'s' if count > 1 else ''}"
 
 
+def composition_alarms(total: CompositionReport) -> tuple[str, ...]:
+    """Return what a reader must know before anything else."""
+    if total._verified:
+        return ()
+    return ("DOES NOT VERIFY: total.verify() says why. The numbers below are as stated.",)
+
+
+def composition_warnings(total: CompositionReport) -> tuple[str, ...]:
+    """Return the warnings of all reports, each once."""
+    return tuple(dict.fromkeys(text for report in total.reports for text in warning_texts(report)))
+
+
 def composition_in_words(total: CompositionReport) -> str:
     """Return what the total means."""
-    # Where other releases are known by a pair only, nothing may be certified at 0.
-    at = np.append(np.linspace(0.0, 1.0, 41) * float(total.epsilon), total.epsilon)
-    distance = min(1.0, *(distance_of(float(e), total.delta_at(float(e))) for e in at))
+    distance = distance_of(float(total.epsilon), float(total.delta))
+    if total._verified:
+        # Where other releases are known by a pair only, nothing may be certified at 0.
+        at = np.linspace(0.0, 1.0, 41) * float(total.epsilon)
+        distance = min(distance, *(distance_of(float(e), total.delta_at(float(e))) for e in at))
+    # Where networks are among the releases, their words hold for all: a blank record of a linear
+    # model has no gradient.
+    mechanisms = {report.mechanism for report in total.reports}
+    network = "correlated-noise-gd"
     text = meaning(
-        total.reports[0].mechanism, total.adjacency, total.epsilon, 0.5 + 0.5 * distance
+        network if network in mechanisms else total.reports[0].mechanism,
+        total.adjacency,
+        total.epsilon,
+        0.5 + 0.5 * min(distance, 1.0),
     )
     return f"{text} All releases together are meant."
 
@@ -82,16 +107,19 @@ def sum_of_epsilons(total: CompositionReport) -> float:
 
 def summary(total: CompositionReport) -> str:
     """Return the total and its parts as text of at most 88 columns."""
-    lines = wrap(composition_statement(total), "") + wrap(composition_in_words(total), "  ")
+    lines = list(composition_alarms(total))
+    lines += wrap(composition_statement(total), "") + wrap(composition_in_words(total), "  ")
     if total.fits is not None:
         lines += row("fits", f"a record takes part in at most {total.fits}, each like one of:")
     for part in parts(total):
         text = f"{part.estimator} {part.guarantee}, {part.n_samples} records"
         lines += row("fits", f"{part.fits} x {text}") if part.fits else row("", text)
     for name, (epsilon, delta) in total.others.items():
-        lines += row("other", f"{name} (epsilon = {epsilon:g}, delta = {delta:g}), as declared")
+        lines += row("other", f"{name} {pair_name(epsilon, delta)}, as declared")
     basic = number(sum_of_epsilons(total))
     lines += row("their sum", f"epsilon = {basic}, by basic composition")
+    for text in composition_warnings(total):
+        lines += row("warnings", f"! {text}")
     lines += row("not covered", "what is not listed here: other fits, scores, plots of records")
     lines += row("check it", "total.verify(), or: sklearn-dpop verify total.json")
     return "\n".join(lines)

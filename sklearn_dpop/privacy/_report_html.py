@@ -43,6 +43,7 @@ __all__ = [
     "page",
     "page_of",
     "table_of",
+    "warnings_of",
     "words",
 ]
 
@@ -216,7 +217,7 @@ def _article(report: PrivacyReport, *, opened: bool) -> str:
         f'<{heading} class="sk-dpop-claim">{claim(report)}</{heading}>',
         f"<p>{escape(report.adjacency)} adjacency · {escape(report.theorem)}</p>",
         f'<p class="sk-dpop-words">{words(in_words(report))}</p>',
-        _warnings(warning_texts(report)),
+        warnings_of(warning_texts(report)),
     ]
     note = sharper_note(report)
     if note is not None:
@@ -250,7 +251,7 @@ def words(text: str) -> str:
     return text.replace("at most delta", "at most δ").replace("Epsilon and delta", "ε and δ")
 
 
-def _warnings(warnings: Iterable[str]) -> str:
+def warnings_of(warnings: Iterable[str]) -> str:
     items = "".join(f"<p>{escape(text)}</p>" for text in warnings)
     return items and f'<div class="sk-dpop-note sk-dpop-warn" role="note">{items}</div>'
 

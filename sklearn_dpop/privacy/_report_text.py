@@ -34,6 +34,7 @@ __all__ = [
     "in_words",
     "meaning",
     "number",
+    "pair_name",
     "profile_floor",
     "profile_points",
     "reference_profile",
@@ -323,9 +324,18 @@ def profile_floor(report: PrivacyReport) -> float:
 
 def guarantee_name(report: PrivacyReport | CompositionReport) -> str:
     """Return ``(epsilon = ..., delta = ...)``, rounded up."""
-    epsilon = number(float(report.epsilon), 6, up=True)
-    delta = number(float(report.delta), 6, up=True)
-    return f"(epsilon = {epsilon}, delta = {delta})"
+    return pair_name(float(report.epsilon), float(report.delta))
+
+
+def pair_name(epsilon: float, delta: float) -> str:
+    """Return ``(epsilon = ..., delta = ...)``, rounded up.
+
+    Examples
+    --------
+    >>> pair_name(0.12345649, 1e-5)
+    '(epsilon = 0.123457, delta = 1e-05)'
+    """
+    return f"(epsilon = {number(epsilon, 6, up=True)}, delta = {number(delta, 6, up=True)})"
 
 
 def statement(report: PrivacyReport | CompositionReport) -> str:

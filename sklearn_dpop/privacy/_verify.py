@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from sklearn_dpop.privacy._report_text import (
     ARITHMETIC,
     WORDS,
     number,
+    pair_name,
     statement,
     wrap,
 )
@@ -210,20 +211,22 @@ def verify(report: PrivacyReport, *, draw_again: bool = True) -> Verification:
     )
 
 
-def verify_composition(total: CompositionReport) -> Verification:
+def verify_composition(total: CompositionReport, *, draw_again: bool = True) -> Verification:
     """Return the outcome of verifying the reports of a total, and of composing them again.
 
     Parameters
     ----------
     total : CompositionReport
         Usually read from JSON.
+    draw_again : bool, default=True
+        As in :func:`verify`.
 
     Returns
     -------
     Verification
         True in a boolean context if every report verifies and the total follows from them.
     """
-    parts = [verify(report) for report in total.reports]
+    parts = [verify(report, draw_again=draw_again) for report in total.reports]
     checks = []
     for i, part in enumerate(parts):
         detail = f"{part.statement}: {len(part.checks)} conditions hold"
@@ -254,10 +257,13 @@ def verify_composition(total: CompositionReport) -> Verification:
     )
     stated = float(total.delta)
     if all(check.ok for check in checks):
-        # From fresh certificates; the verification has drawn again what is drawn.
         with np.errstate(all="ignore"):
             try:
-                delta = replace(total).delta_at(total.epsilon)
+                # Fresh certificates, with nothing but the draws that the verification made.
+                fresh = CompositionReport.from_dict(total.to_dict())
+                for source, target in zip(total.reports, fresh.reports, strict=True):
+                    _share_profile(source.certificate, target.certificate)
+                delta = fresh.delta_at(total.epsilon)
             except _CANNOT_EVALUATE as error:
                 checks.append(Check("total", False, detail=f"cannot be composed ({error})"))
             else:
@@ -283,7 +289,7 @@ def verify_composition(total: CompositionReport) -> Verification:
         f"{_NOTHING_ELSE} than these fits{' and what is named here' if total.others else ''}",
         "how many releases there are, and their guarantees, did not depend on their outcomes",
         *(
-            f"{name} has epsilon = {pair[0]:g}, delta = {pair[1]:g}: the author's statement"
+            f"{name} has {pair_name(*pair)}: the author's statement"
             for name, pair in total.others.items()
         ),
         *unchecked,

@@ -241,6 +241,7 @@ def test_what_does_not_verify_has_no_total(plans):
         ({"others": {"a": 1.0}}, r"others\['a'\]=1.0"),
         ({"others": {"a": (-1.0, 0.0)}}, r"others\['a'\]"),
         ({"others": {"a": (math.nan, 0.0)}}, r"others\['a'\]"),
+        ({"others": {"a": (1e308, 0.0), "b": (1e308, 0.0)}}, r"others\['a'\]"),
         ({"others": {"a": (1.0, 1e-5)}}, "must exceed"),
     ],
 )
@@ -287,6 +288,15 @@ def test_what_is_altered_does_not_verify(total, change):
     assert not altered(total, change).verify()
 
 
+def test_nothing_that_a_certificate_has_cached_is_believed():
+    honest = compose_reports([gaussian_report(20.0, epochs=16)], delta=1e-5, fits=9)
+    lying = altered(honest, lambda d: d.update(epsilon=0.5 * d["epsilon"]))
+    fewer = gaussian_report(20.0, epochs=1).certificate
+    vars(lying.reports[0].certificate)["_accounting"] = fewer._accounting
+    assert lying.delta(lying.epsilon) < 1e-5
+    assert not lying.verify()
+
+
 def test_counts_are_part_of_the_total(plans):
     listed = compose_reports([plans[0]] * 3 + [plans[1]], delta=1e-5)
     assert listed.counts == (3, 1)
@@ -311,6 +321,8 @@ def test_counts_are_part_of_the_total(plans):
         (lambda d: d.update(epsilon="1"), "epsilon='1'"),
         (lambda d: d.update(epsilon=-1.0), "epsilon=-1.0"),
         (lambda d: d.update(epsilon=True), "epsilon=True"),
+        (lambda d: d.update(epsilon=10**400), "epsilon=1000"),
+        (lambda d: d["others"].update(winner=[10**400, 0.0]), "others"),
         (lambda d: d.update(delta=1.0), "delta=1.0"),
         (lambda d: d.update(others=[]), "others"),
         (lambda d: d.update(reports={}), "reports: must be an array"),
@@ -346,7 +358,47 @@ def test_print_says_what_counts(plans, total):
     listed = str(compose_reports([plans[0]] * 3 + [plans[1]], delta=1e-5))
     assert "3 x ObjPertGDLogisticRegression" in listed
     assert "epsilon = 1.2, by basic composition" in listed
+    other = compose_reports(plans, delta=1e-5, others={"a": (0.12345649, 0.0)})
+    for text in (
+        str(other),
+        str(other.verify()),
+        unescape(other.to_html()).replace("ε", "epsilon"),
+    ):
+        assert "epsilon = 0.123457" in text  # up
     assert repr(total).startswith("CompositionReport(9 releases, epsilon=")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(epsilon=0.001),
+        lambda d: d["reports"][0]["certificate"]["public_inputs"].update(sigma=1e-300),
+        lambda d: d["reports"][0]["certificate"]["public_inputs"].update(n_iter=10**300, mu=0.0),
+        lambda d: d["reports"].append(linear_model(random_state=1).plan(400, 10).to_dict()),
+        lambda d: [
+            r["guarantee"].update(epsilon="NaN", adjacency="\x1b[2J") for r in d["reports"]
+        ],
+    ],
+)
+def test_what_does_not_verify_is_shown_as_stated(total, change):
+    made = altered(total, change)
+    for text in (str(made), made._repr_html_(), made.to_html()):
+        assert "DOES NOT VERIFY: total.verify() says why" in text
+        assert "\x1b" not in text
+    # By the stated pair alone: (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), halved.
+    e, d = float(made.epsilon), float(made.delta)
+    shown = float(str(made).split("right at most ")[1].split("%")[0])
+    assert shown == pytest.approx(50 * (1 + (math.expm1(e) + 2 * d) / (math.exp(e) + 1)), rel=0.01)
+    assert "DOES NOT" not in str(total)
+
+
+def test_warnings_of_the_reports_are_those_of_the_total(plans):
+    loose = linear_model(0.3, 0.01).plan(400, 10)
+    made = compose_reports([loose, plans[0]], delta=0.1)
+    text = "delta is at least 1/n (delta = 0.01, n = 400)"
+    assert text in " ".join(str(made).split())
+    assert text in made.to_html()
+    assert "at least 1/n" not in str(compose_reports(plans, delta=1e-5))
 
 
 def test_attack_success_is_that_of_a_gaussian():
@@ -394,6 +446,8 @@ def test_budget_makes_room_for_other_releases():
     [
         ({"fits": 0}, "fits=0"),
         ({"fits": 1.0}, "fits=1.0"),
+        ({"others": {"winner": (0.1,)}}, r"others\['winner'\]"),
+        ({"others": [0.1]}, r"others=\[0.1\]"),
         ({"epsilon": 0.0}, "epsilon=0.0"),
         ({"epsilon": math.inf}, "epsilon=inf"),
         ({"delta": 1.0}, "delta=1.0"),
@@ -405,6 +459,19 @@ def test_budget_refuses(changes, message):
     arguments = {"fits": 3, "epsilon": 1.0, "delta": 1e-5} | changes
     with pytest.raises(ValueError, match=message):
         budget_per_fit(mock.Mock(side_effect=AssertionError), **arguments)
+
+
+def test_a_total_of_nothing_is_within_every_budget():
+    # Two fits with epsilon = 5e-5 have a total variation distance of about 5e-5 < delta.
+    def plan(epsilon, delta):
+        schedule = Schedule(100, 100, 1, "cyclic")
+        return correlated(
+            calibrate_noise_multiplier(epsilon, delta, Identity(), schedule).certificate
+        )
+
+    found = budget_per_fit(plan, np.int64(2), epsilon=1e-4, delta=1e-3)
+    assert found.total.epsilon == 0.0
+    assert 0.99e-4 < found.epsilon <= 1e-4
 
 
 def test_a_plan_that_cannot_be_met_has_no_budget():
