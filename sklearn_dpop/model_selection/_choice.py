@@ -31,7 +31,8 @@ def choose_privately(scores: ArrayLike, *, sensitivity: float, epsilon: float) -
     sensitivity : float
         :math:`\Delta`, positive: most that one score can change when one record changes.  For
         the accuracy on n records it is 1/n; for the mean accuracy of K folds, 1/(K n) with the
-        number n of records in the smallest fold.
+        number n of records in the smallest fold.  (Not where a record may be added or removed,
+        which changes n and moves others from fold to fold.)
     epsilon : float
         Privacy budget of this choice, positive.  It adds to that of the fits for a record that
         both were computed from: name it in `others` of

@@ -344,7 +344,7 @@ def compose_reports(
         at most so many fits, each of which has the guarantee of one of the reports, whichever:
         at every epsilon the worst of them is counted.  So for cross-validation, where a
         record is held out of some fits, and for a grid search, whose fits are known by their
-        plans.
+        plans.  Under "add-remove", one record more must not move others from fold to fold.
     others : mapping of str to (epsilon, delta), optional
         What else was released from the same records, by name, and its guarantee, which is added
         as it stands: a choice of the winner, for example.  It is your statement: no
@@ -373,7 +373,7 @@ def compose_reports(
     >>> from sklearn_dpop.privacy import compose_reports
     >>> model = ObjPertGDLogisticRegression(
     ...     epsilon=0.2, delta=1e-7, classes=[0, 1], calibration="tight", adjacency="zero-out")
-    >>> plans = [model.plan(n_samples, n_features=30) for n_samples in (455, 569)]
+    >>> plans = [model.plan(n_samples, n_features=30) for n_samples in (320, 400)]
     >>> total = compose_reports(plans, delta=5e-6, fits=17)
     >>> 1.0 < total.epsilon < 1.2
     True
