@@ -313,6 +313,8 @@ class CompositionReport:
         ------
         ValueError
             If `text` is not strict JSON or not such a report.
+        TypeError
+            If `text` is neither.
         """
         try:
             return cls.from_dict(read_json(text))

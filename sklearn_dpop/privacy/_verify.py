@@ -242,7 +242,7 @@ def verify_composition(total: CompositionReport, *, draw_again: bool = True) -> 
             not seeded,
             detail=f"random_state was given in {named}: the noise may be that of another fit"
             if seeded
-            else "no report names a seed, so that noise might be used twice",
+            else "no report names a seed, by which noise could be used twice",
         )
     )
     adjacencies = sorted({report.adjacency for report in total.reports})
