@@ -6,7 +6,7 @@ import json
 import math
 import numbers
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from sklearn_dpop.privacy._composition import (
     compose_profiles,
 )
 from sklearn_dpop.privacy._report import Certificate, PrivacyReport, ProfileEnd, read_json
+from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
@@ -35,6 +36,8 @@ _KEYS = ("schema", "schema_version", "epsilon", "delta", "fits", "counts", "othe
 # Where the curve of a fit is evaluated, relative to its stated epsilon.  Between the points
 # stands the chord; twice as many points change a total by less than 0.1%.
 _POINTS = np.append(np.linspace(0.0, 2.5, 101), [3.0, 4.0, 6.0, 8.0])
+# To verify that many takes minutes.
+_MOST_REPORTS = 1000
 # A total is stated with so many digits, rounded up, so that it reads well and the last bits of
 # another machine do not matter.
 _DIGITS = 6
@@ -104,8 +107,18 @@ class CompositionReport:
 
     @cached_property
     def _other(self) -> tuple[float, float]:
-        """Sums over `others`, rounded up."""
+        """What is added to the composed fits, rounded up: `others`, and failing bounds."""
         sums = [math.fsum(pair[i] for pair in self.others.values()) for i in (0, 1)]
+        if self.fits is not None:
+            # Which of the plans are carried out may depend on earlier releases, so that no Monte
+            # Carlo bound may fail; the curves charge for as many failures as there are fits.
+            failures = [
+                certificate.failure_probability
+                for certificate in _distinct(self.reports)
+                if isinstance(certificate, CorrelatedNoiseCertificate) and certificate.n_draws
+            ]
+            if len(failures) > self.fits:
+                sums[1] += math.fsum(failures)
         epsilon, delta = (math.nextafter(x, math.inf) if x else 0.0 for x in sums)
         return epsilon, delta
 
@@ -273,6 +286,7 @@ class CompositionReport:
             raise ValueError(f"schema_version={version!r}: must be {SCHEMA_VERSION}")
         if not isinstance(data["reports"], list):
             raise ValueError("reports: must be an array")
+        _check_number(data["reports"])
         reports = []
         for i, item in enumerate(data["reports"]):
             try:
@@ -288,7 +302,7 @@ class CompositionReport:
             counts = tuple(check_count(f"counts[{i}]", count) for i, count in enumerate(counts))
         if fits is not None:
             fits = check_count("fits", fits)
-        _check_parts(reports)
+        _check_adjacency(reports)
         epsilon, delta = data["epsilon"], data["delta"]
         if not _is_number(epsilon) or not 0.0 <= epsilon <= sys.float_info.max:
             raise ValueError(f"epsilon={epsilon!r}: must be a nonnegative number")
@@ -362,9 +376,9 @@ def compose_reports(
     TypeError
         If one of `reports` is not a privacy report (a fit with ``epsilon=inf`` has none).
     ValueError
-        If there are none; if one does not verify, or is of a seeded fit (noise that can be
-        reproduced may have been used twice); if adjacencies differ; or if a number is out
-        of range.
+        If there are none, or more than 1000 different ones; if one does not verify, or is of a
+        seeded fit (noise that can be reproduced may have been used twice); if adjacencies
+        differ; or if a number is out of range.
 
     Examples
     --------
@@ -386,8 +400,12 @@ def compose_reports(
     for i, report in enumerate(found):
         if not isinstance(report, PrivacyReport):
             raise TypeError(f"reports[{i}]={report!r}: must be a PrivacyReport")
-    _check_parts(found)
+    kept: list[PrivacyReport] = []
+    counts: list[int] = []
     for i, report in enumerate(found):
+        if report in kept:
+            counts[kept.index(report)] += 1
+            continue
         if report.seeded:
             raise ValueError(
                 f"reports[{i}]: random_state was given, so its noise can be reproduced, and may "
@@ -395,18 +413,14 @@ def compose_reports(
             )
         if not report._verified:
             raise ValueError(f"reports[{i}]: does not verify; report.verify() says why")
+        kept.append(report)
+        counts.append(1)
+    _check_number(kept)
+    _check_adjacency(found)
     others = check_others({} if others is None else others)
     _check_delta(delta, others)
     if fits is not None:
         fits = check_count("fits", fits)
-    kept: list[PrivacyReport] = []
-    counts: list[int] = []
-    for report in found:
-        if report in kept:
-            counts[kept.index(report)] += 1
-        else:
-            kept.append(report)
-            counts.append(1)
     made = CompositionReport(
         tuple(kept), None if fits else tuple(counts), fits, others, math.inf, float(delta)
     )
@@ -422,14 +436,19 @@ def compose_reports(
     return stated
 
 
-def _largest(reports: Iterable[PrivacyReport]) -> Any:
-    """Return the profile that is at every epsilon the largest of those of `reports`."""
+def _distinct(reports: Iterable[PrivacyReport]) -> list[Certificate]:
+    """Return the certificates; reports may differ in what no guarantee depends on."""
     certificates: list[Certificate] = []
     for report in reports:
-        # Reports that differ in what the guarantee does not depend on have one curve.
         inputs = report.certificate.public_inputs()
         if all(inputs != other.public_inputs() for other in certificates):
             certificates.append(report.certificate)
+    return certificates
+
+
+def _largest(reports: Iterable[PrivacyReport]) -> Any:
+    """Return the profile that is at every epsilon the largest of those of `reports`."""
+    certificates = _distinct(reports)
     points: FloatArray = np.unique([_POINTS * max(c.epsilon, 1e-6) for c in certificates])
     return chords(points, np.max([c.deltas_at(points) for c in certificates], axis=0))
 
@@ -450,9 +469,15 @@ def check_count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _check_parts(reports: list[PrivacyReport]) -> None:
-    if not reports:
-        raise ValueError("reports: at least one is needed")
+def _check_number(reports: Sequence[Any]) -> None:
+    if not 1 <= len(reports) <= _MOST_REPORTS:
+        raise ValueError(
+            f"reports: {len(reports)}; at least one is needed, and at most {_MOST_REPORTS} "
+            f"different ones"
+        )
+
+
+def _check_adjacency(reports: Sequence[PrivacyReport]) -> None:
     for i, report in enumerate(reports):
         if report.adjacency != reports[0].adjacency:
             raise ValueError(

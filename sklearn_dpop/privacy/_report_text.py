@@ -153,7 +153,7 @@ _CHANGES = {
     "objective-perturbation-gd": {
         "replace-one": _REPLACE_ONE,
         "zero-out": (
-            "Replacing any one record by a blank one (all features zero)",
+            "Replacing any one record by a blank one (which contributes nothing)",
             "tell whether the last one was blank, at even odds,",
         ),
     },

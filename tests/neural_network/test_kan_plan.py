@@ -85,6 +85,6 @@ def test_network_and_linear_model_have_a_total():
     total = compose_reports(parts, delta=1e-5)
     assert max(0.5, 1.0) < total.epsilon < 1.5
     assert CompositionReport.from_json(total.to_json()).verify()
-    # A record with features zero has a gradient in a network: this change is that of both.
+    # A blank record has a gradient in a network: this change is that of both.
     for made in (total, compose_reports(parts[::-1], delta=1e-5)):
         assert "Replacing the gradients of any one record by zeros" in str(made)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from sklearn_dpop import ObjPertGDLogisticRegression
-from sklearn_dpop.factorization import Identity
+from sklearn_dpop.factorization import BIFR, Identity
 from sklearn_dpop.linear_model import _objective_perturbation as linear
 from sklearn_dpop.privacy import (
     CompositionReport,
@@ -521,3 +521,27 @@ def test_html_has_the_parts_and_nothing_foreign(plans, form):
     ):
         assert part in text
     assert html.startswith("<!DOCTYPE html>") == (form == "to_html")
+
+
+def test_many_equal_reports_are_one_part_and_different_ones_are_limited(plans, total):
+    made = compose_reports([copy.deepcopy(plans[0]) for _ in range(1500)], delta=1e-3)
+    assert made.counts == (1500,)
+    with pytest.raises(ValueError, match="reports: 1001"):
+        altered(total, lambda d: d.update(reports=d["reports"][:1] * 1001))
+
+
+def test_no_monte_carlo_bound_of_many_plans_may_fail():
+    # One fit of three that were planned: each bound fails with a probability of its own.
+    schedule = Schedule(400, 100, 2, "balls_in_bins")
+    drawn = [
+        correlated(account(BIFR(0.5, 2), schedule, noise, delta=1e-3, n_draws=1 << 14))
+        for noise in (4.0, 4.1, 4.2)
+    ]
+    failures = [report.certificate.failure_probability for report in drawn]
+    assert all(failures)
+    one, all_three = (
+        compose_reports(parts, delta=1e-3, fits=1).delta(1.0) for parts in (drawn[:1], drawn)
+    )
+    assert all_three == pytest.approx(one + sum(failures), rel=1e-6)
+    enough = compose_reports(drawn, delta=1e-3, fits=3)
+    assert enough._other[1] == 0.0
