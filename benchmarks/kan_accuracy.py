@@ -155,7 +155,9 @@ class Store:
 
     def read(self):
         """Return all entries."""
-        return json.loads(self.path.read_text())
+        with open(self.path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            return json.load(file)
 
     def add(self, part, key, value):
         """Keep one entry."""
