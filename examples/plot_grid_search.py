@@ -161,12 +161,16 @@ print("verified:", bool(received.verify()))
 
 X_fit, X_hold, y_fit, y_hold = train_test_split(X_train, y_train, test_size=100, random_state=1)
 split = budget_per_fit(
-    lambda epsilon, delta: plans(epsilon, delta, [len(X_fit)]),
-    n_candidates,
+    lambda epsilon, delta: plans(epsilon, delta, [len(X_fit)]),  # each of them once
     epsilon=1.0,
     delta=1e-5,
+    disjoint={"choice of the winner": (1.0, 0.0)},
 )
-print(f"each of {n_candidates} fits: epsilon = {split.epsilon:g}, delta = {split.delta:g}")
+print(f"each of {n_candidates} fits: epsilon = {split.epsilon:g}, delta = {split.delta:g}\n")
+print(split.total)
+
+
+# %%
 
 
 def search_once():
@@ -234,7 +238,7 @@ outcomes = {
         lambda: GridSearchCV(classifier(epsilon=1.0), grid, cv=folds).fit(X_train, y_train),
     ),
     "search within the budget": (budget.total.epsilon, lambda: search.fit(X_train, y_train)),
-    "one hold-out part": (1.0, search_once),
+    "one hold-out part": (split.total.epsilon, search_once),
     "public numbers": (1.0, lambda: classifier(1.0, **by_rule).fit(X_train, y_train)),
     "other data": (1.0, lambda: classifier(1.0, **by_other_data).fit(X_train, y_train)),
 }

@@ -11,18 +11,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["declared_bounds", "declared_classes", "planned_classes", "planned_shape", "speechless"]
+__all__ = [
+    "FILL_GAPS",
+    "declared_bounds",
+    "declared_classes",
+    "planned_classes",
+    "planned_shape",
+    "speechless",
+]
+
+
+# The usual advice, an imputer, would be fitted on the private records.
+FILL_GAPS = (
+    "Replace missing values by a public constant, e.g. SimpleImputer(strategy='constant', "
+    "fill_value=..., keep_empty_features=True); an imputer that learns the value from the records "
+    "is not covered by a privacy guarantee."
+)
 
 
 @contextmanager
 def speechless() -> Iterator[None]:
-    """Keep cell values out of the errors about cells that are not numbers."""
+    """Keep cell values, and advice that breaks the guarantee, out of the errors about cells."""
     try:
         yield
     except ValueError as error:
         text = str(error)
         if "could not convert" in text:
             raise ValueError("X contains values that are not numbers") from None
+        if text.startswith("Input X contains NaN"):
+            raise ValueError(f"Input X contains NaN.  {FILL_GAPS}") from None
         if text.startswith("Complex data not supported"):
             raise ValueError("Complex data not supported") from None
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,5 +87,8 @@ def _verify(path: str, *, quiet: bool) -> int:
         return 2
     verification = report.verify()
     if not quiet:
-        print(verification)
+        try:
+            print(verification, flush=True)
+        except BrokenPipeError:  # the reader has seen enough; the outcome stands
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if verification else 1

@@ -67,13 +67,24 @@ def test_verify_takes_totals(tmp_path, capsys):
     path = tmp_path / "total.json"
     path.write_text(total.to_json())
     assert main(["verify", str(path)]) == 0
-    assert "total of 3 releases" in " ".join(capsys.readouterr().out.split())
+    assert "declared: at most 3 fits of a record" in " ".join(capsys.readouterr().out.split())
     alter(path, '"fits": 3', '"fits": 4')
     assert main(["verify", str(path)]) == 1
     assert "delta at the stated epsilon" in capsys.readouterr().out
     alter(path, '"fits": 4', '"fits": "4"')
     assert main(["verify", str(path)]) == 2
     assert "fits='4'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_reader_who_stops_reading_does_not_change_the_outcome(path, code):
+    if code:
+        alter(path, '"delta": 1e-05', '"delta": 1e-06')
+    command = f"'{sys.executable}' -m sklearn_dpop verify '{path}'; echo $? >&2"
+    done = subprocess.run(
+        f"({command}) | true", shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == f"{code}\n"
 
 
 @pytest.mark.parametrize("code", [0, 1])

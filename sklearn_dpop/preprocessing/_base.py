@@ -11,6 +11,8 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import validate_data
 
+from sklearn_dpop._inputs import FILL_GAPS
+
 __all__ = ["PublicTransformer"]
 
 
@@ -44,12 +46,9 @@ class PublicTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X = X.copy()
             X.sum_duplicates()  # before the check: a sum can overflow
         if not np.isfinite(X.data if sparse.issparse(X) else X).all():
-            # The usual advice, an imputer, would be fitted on the private records.
             raise ValueError(
                 f"Input X contains NaN or infinity, which {type(self).__name__} does not accept. "
-                "Replace missing values by a public constant, e.g. SimpleImputer("
-                "strategy='constant', fill_value=..., keep_empty_features=True); an imputer that "
-                "learns the value from the records is not covered by a privacy guarantee."
+                f"{FILL_GAPS}"
             )
         return X
 

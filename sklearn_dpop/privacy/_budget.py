@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sklearn_dpop.privacy._composition_report import (
     CompositionReport,
     check_count,
-    check_others,
+    check_pairs,
     compose_reports,
 )
 from sklearn_dpop.privacy._report import PrivacyReport
@@ -41,11 +41,12 @@ class FitBudget(NamedTuple):
 
 def budget_per_fit(
     plan: Callable[[float, float], PrivacyReport | Iterable[PrivacyReport]],
-    fits: int,
+    fits: int | None = None,
     *,
     epsilon: float,
     delta: float,
     others: Mapping[str, tuple[float, float]] | None = None,
+    disjoint: Mapping[str, tuple[float, float]] | None = None,
 ) -> FitBudget:
     """Find what each of several fits on the same records may spend within a total.
 
@@ -54,13 +55,15 @@ def budget_per_fit(
     plan : callable
         Maps (epsilon, delta) of one fit to its report, or to those of all fits that may be made:
         see the ``plan`` method of the estimators.  Called about five times.
-    fits : int
-        Most fits that a record takes part in.
+    fits : int, optional
+        Most fits that a record takes part in, each like one of the plans; the worst of them is
+        counted.  By default every plan is carried out once.
     epsilon, delta : float
         The total, positive and in (0, 1).  Each of several fits gets the delta
         ``delta / (2 * fits)``, after `others`: the composition of curves makes use of the rest.
-    others : mapping of str to (epsilon, delta), optional
-        What else is released from the same records, as in :func:`compose_reports`.
+    others, disjoint : mapping of str to (epsilon, delta), optional
+        What else is released from the same records, and from other ones, as in
+        :func:`compose_reports`.
 
     Returns
     -------
@@ -89,36 +92,44 @@ def budget_per_fit(
         raise ValueError(f"epsilon={epsilon!r}: must be a positive number")
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta={delta!r}: must be in (0, 1)")
-    fits = check_count("fits", fits)
-    others = check_others({} if others is None else others)
+    if fits is not None:
+        fits = check_count("fits", fits)
+    others = check_pairs("others", {} if others is None else others)
+    disjoint = check_pairs("disjoint", {} if disjoint is None else disjoint)
+    for name, pair in disjoint.items():
+        if pair[0] > epsilon or pair[1] > delta:
+            raise ValueError(
+                f"disjoint[{name!r}]={pair!r}: must be within epsilon={epsilon!r}, delta={delta!r}"
+            )
     spent = [math.fsum(pair[i] for pair in others.values()) for i in (0, 1)]
     left = epsilon - spent[0]
     if left <= 0.0 or spent[1] >= delta:
         raise ValueError(
             f"others={others!r}: leave nothing of epsilon={epsilon!r}, delta={delta!r}"
         )
-    delta_fit = _three_digits((delta - spent[1]) / (2 * fits if fits > 1 else 1))
 
-    def total(epsilon_fit: float) -> CompositionReport:
+    def reports(epsilon_fit: float, delta_fit: float) -> list[PrivacyReport]:
         planned = plan(epsilon_fit, delta_fit)
-        reports = [planned] if isinstance(planned, PrivacyReport) else planned
-        return compose_reports(reports, delta=delta, fits=fits, others=others)
+        return [planned] if isinstance(planned, PrivacyReport) else list(planned)
 
-    # Basic composition allows left / fits, up to the roundings.
-    low, high = 0.9 * left / fits, left
-    best: tuple[float, CompositionReport] | None = None
-    trial = left / math.sqrt(fits) / 1.5 if fits > 1 else 0.999 * left
+    count = len(reports(left, delta - spent[1])) if fits is None else fits
+    delta_fit = _three_digits((delta - spent[1]) / (2 * count if count > 1 else 1))
+    # Basic composition allows left / count, up to the roundings.
+    low, high = 0.9 * left / count, left
+    best: tuple[float, list[PrivacyReport]] | None = None
+    trial = left / math.sqrt(count) / 1.5 if count > 1 else 0.999 * left
     tried = set()
     for _ in range(_MOST_TRIALS):
         trial = _three_digits(min(max(trial, low), high))
         if trial in tried:  # three digits tell no more
             break
         tried.add(trial)
-        found = total(trial)
+        planned = reports(trial, delta_fit)
+        found = compose_reports(planned, delta=delta, fits=fits, others=others)
         used = float(found.epsilon) - spent[0]
         if found.epsilon <= epsilon:
             if best is None or trial > best[0]:
-                best = (trial, found)
+                best = (trial, planned)
             if used >= (1.0 - _CLOSE) * left or trial >= 0.995 * high:
                 break
             low = trial
@@ -132,9 +143,10 @@ def budget_per_fit(
             trial = math.sqrt(low * high)
     if best is None:
         raise ValueError(
-            f"epsilon={epsilon!r}: no budget for {fits} fits was found whose total is within it"
+            f"epsilon={epsilon!r}: no budget for {count} fits was found whose total is within it"
         )
-    return FitBudget(best[0], delta_fit, best[1])
+    total = compose_reports(best[1], delta=delta, fits=fits, others=others, disjoint=disjoint)
+    return FitBudget(best[0], delta_fit, total)
 
 
 def _three_digits(value: float) -> float:

@@ -9,7 +9,7 @@ from sklearn_dpop.privacy._composition_text import (
     composition_in_words,
     composition_warnings,
     parts,
-    sum_of_epsilons,
+    plain_sums,
 )
 from sklearn_dpop.privacy._report import ONE_FIT
 from sklearn_dpop.privacy._report_html import (
@@ -23,7 +23,7 @@ from sklearn_dpop.privacy._report_html import (
     warnings_of,
     words,
 )
-from sklearn_dpop.privacy._report_text import number, pair_name
+from sklearn_dpop.privacy._report_text import pair_name
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._composition_report import CompositionReport
@@ -43,7 +43,7 @@ def fragment(total: CompositionReport) -> str:
 
 def _article(total: CompositionReport, *, opened: bool) -> str:
     heading = "h1" if opened else "div"
-    count = total.n_releases + len(total.others)
+    count = total.n_releases + len(total.others) + len(total.disjoint)
     releases = f"{count} release{'s' if count > 1 else ''}"
     items = [_which(total), "Nothing else that depends on the records was published"]
     items += dict.fromkeys(text for report in total.reports for text in report.assumptions)
@@ -58,8 +58,8 @@ def _article(total: CompositionReport, *, opened: bool) -> str:
                 for text in composition_alarms(total)
             ),
             f'<{heading} class="sk-dpop-claim">{claim(total)}</{heading}>',
-            f"<p>{escape(total.adjacency)} adjacency · composition of the certified curves; by "
-            f"their sum, ε would be {number(sum_of_epsilons(total))}</p>",
+            f"<p>{escape(total.adjacency)} adjacency · composition of the certified curves; "
+            f"plain sums would be {_greek(plain_sums(total))}</p>",
             f'<p class="sk-dpop-words">{words(composition_in_words(total))}</p>',
             warnings_of(composition_warnings(total)),
             f'<div style="margin-top:1.25rem">{_releases(total)}</div>',
@@ -81,15 +81,19 @@ def _releases(total: CompositionReport) -> str:
     rows = [
         (
             escape(f"{part.estimator}, {part.n_samples} records"),
-            escape(part.guarantee).replace("epsilon", "ε").replace("delta", "δ"),
+            _greek(part.guarantee),
             str(part.fits),
         )
         for part in parts(total)
     ]
-    for name, (epsilon, delta) in total.others.items():
-        pair = pair_name(epsilon, delta).replace("epsilon", "ε").replace("delta", "δ")
-        rows.append((escape(name), f"{pair}, as declared", "1"))
+    for pairs, where in ((total.others, ""), (total.disjoint, "on other records, ")):
+        for name, pair in pairs.items():
+            rows.append((escape(name), f"{_greek(pair_name(*pair))}, {where}as declared", "1"))
     if total.fits is None:
         return head_of("Releases") + table_of("Releases", ("release", "guarantee", "number"), rows)
     title = f"A record takes part in at most {total.fits} fits, each like one of these"
     return head_of(title) + table_of(title, ("release", "guarantee"), [row[:2] for row in rows])
+
+
+def _greek(text: str) -> str:
+    return escape(text).replace("epsilon", "ε").replace("delta", "δ")

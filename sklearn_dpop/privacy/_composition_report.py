@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +28,14 @@ from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
-__all__ = ["CompositionReport", "check_count", "check_others", "compose_reports"]
+__all__ = ["CompositionReport", "check_count", "check_pairs", "compose_reports"]
 
 SCHEMA = "sklearn_dpop.composition_report"
 SCHEMA_VERSION = 1
-_KEYS = ("schema", "schema_version", "epsilon", "delta", "fits", "counts", "others", "reports")
+_KEYS = (
+    "schema", "schema_version", "epsilon", "delta", "fits", "counts", "others", "disjoint",
+    "reports",
+)  # fmt: skip
 
 # Where the curve of a fit is evaluated, relative to its stated epsilon.  Between the points
 # stands the chord; twice as many points change a total by less than 0.1%.
@@ -60,6 +64,8 @@ class CompositionReport:
         Most releases that a record takes part in, each with the guarantee of one of `reports`.
     others : mapping of str to (float, float)
         Other releases from the same records, of which only (epsilon, delta) is known.
+    disjoint : mapping of str to (float, float)
+        Releases from records that none of the above used.
 
     Notes
     -----
@@ -68,19 +74,22 @@ class CompositionReport:
 
     The theorem is that of composition by dominating pairs (Zhu, Dong and Wang, AISTATS 2022,
     Theorem 10), with pairs made from the certified curves; see :func:`compose_profiles`.  What
-    is listed under `others` is added by basic composition.  A later fit may depend on what
-    earlier ones released, but how many there are and which guarantees they have must not.
+    is listed under `others` is added by basic composition.  A record that none of these used has
+    the guarantee of one of `disjoint`, and the weaker one is stated.  A later fit may depend on
+    what earlier ones released, but how many there are and which guarantees they have must not.
     """
 
     reports: tuple[PrivacyReport, ...]
     counts: tuple[int, ...] | None
     fits: int | None
     others: Mapping[str, tuple[float, float]]
+    disjoint: Mapping[str, tuple[float, float]]
     stated_epsilon: float
     stated_delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "others", MappingProxyType(dict(self.others)))
+        for name in ("others", "disjoint"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __reduce__(self) -> Any:  # a mapping proxy cannot be pickled
         return type(self).from_dict, (self.to_dict(),)
@@ -150,9 +159,10 @@ class CompositionReport:
         others, lost = self._other
         # One step down, for the difference is rounded.
         left = math.nextafter(epsilon - others, -math.inf) if others else epsilon
-        if left < 0.0:
+        if left < 0.0 or any(epsilon < pair[0] for pair in self.disjoint.values()):
             return 1.0
-        return min(1.0, (self._composed.delta(left) + lost) * (1.0 + 1e-15))
+        composed = (self._composed.delta(left) + lost) * (1.0 + 1e-15)
+        return min(1.0, max(composed, *(pair[1] for pair in self.disjoint.values()), 0.0))
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest total epsilon certified at `delta`.
@@ -172,10 +182,12 @@ class CompositionReport:
             raise ValueError(f"delta={delta!r}: must be inside (0, 1)")
         others, lost = self._other
         left = math.nextafter(delta - lost, -math.inf) if lost else delta
-        if left <= 0.0:
+        if left <= 0.0 or any(delta < pair[1] for pair in self.disjoint.values()):
             return math.inf
         found = self._composed.epsilon(left)
-        return math.nextafter(found + others, math.inf) if others else found
+        if others:
+            found = math.nextafter(found + others, math.inf)
+        return max(found, *(pair[0] for pair in self.disjoint.values()), 0.0)
 
     def verify(self) -> Verification:
         """Verify every report, and compose them again.
@@ -243,6 +255,7 @@ class CompositionReport:
             "fits": self.fits,
             "counts": None if self.counts is None else list(self.counts),
             "others": {name: list(pair) for name, pair in self.others.items()},
+            "disjoint": {name: list(pair) for name, pair in self.disjoint.items()},
             "reports": [report.to_dict() for report in self.reports],
         }
 
@@ -306,9 +319,10 @@ class CompositionReport:
         epsilon, delta = data["epsilon"], data["delta"]
         if not _is_number(epsilon) or not 0.0 <= epsilon <= sys.float_info.max:
             raise ValueError(f"epsilon={epsilon!r}: must be a nonnegative number")
-        others = check_others(data["others"])
-        _check_delta(delta, others)
-        return cls(tuple(reports), counts, fits, others, float(epsilon), float(delta))
+        others = check_pairs("others", data["others"])
+        disjoint = check_pairs("disjoint", data["disjoint"])
+        _check_delta(delta, others, disjoint)
+        return cls(tuple(reports), counts, fits, others, disjoint, float(epsilon), float(delta))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CompositionReport:
@@ -337,11 +351,12 @@ class CompositionReport:
 
 
 def compose_reports(
-    reports: Iterable[PrivacyReport],
+    reports: PrivacyReport | Iterable[PrivacyReport],
     *,
     delta: float,
     fits: int | None = None,
     others: Mapping[str, tuple[float, float]] | None = None,
+    disjoint: Mapping[str, tuple[float, float]] | None = None,
 ) -> CompositionReport:
     """Add up the privacy of several releases from the same records.
 
@@ -349,7 +364,7 @@ def compose_reports(
 
     Parameters
     ----------
-    reports : iterable of PrivacyReport
+    reports : PrivacyReport or iterable of PrivacyReport
         ``privacy_report_`` of fitted models, or what their ``plan`` returned.  Each must verify,
         and all must have the same adjacency.
     delta : float
@@ -363,8 +378,12 @@ def compose_reports(
         plans.  Under "add-remove", one record more must not move others from fold to fold.
     others : mapping of str to (epsilon, delta), optional
         What else was released from the same records, by name, and its guarantee, which is added
-        as it stands: a choice of the winner, for example.  It is your statement: no
+        as it stands: a choice of the winner by folds, for example.  It is your statement: no
         verification can check it.
+    disjoint : mapping of str to (epsilon, delta), optional
+        What was released from records that took part in none of the fits, nor in `others`: a
+        choice of the winner by a part that was held out.  A record has one guarantee or the
+        other, so the larger epsilon counts.  Your statement, too.
 
     Returns
     -------
@@ -396,10 +415,13 @@ def compose_reports(
     >>> bool(total.verify())
     True
     """
-    found = list(reports)
+    found = [reports] if isinstance(reports, PrivacyReport) else list(reports)
     for i, report in enumerate(found):
         if not isinstance(report, PrivacyReport):
-            raise TypeError(f"reports[{i}]={report!r}: must be a PrivacyReport")
+            raise TypeError(
+                f"reports[{i}]={reprlib.repr(report)}: must be a PrivacyReport, such as "
+                f"model.privacy_report_ or model.plan(...)"
+            )
     kept: list[PrivacyReport] = []
     counts: list[int] = []
     for i, report in enumerate(found):
@@ -417,13 +439,13 @@ def compose_reports(
         counts.append(1)
     _check_number(kept)
     _check_adjacency(found)
-    others = check_others({} if others is None else others)
-    _check_delta(delta, others)
+    others = check_pairs("others", {} if others is None else others)
+    disjoint = check_pairs("disjoint", {} if disjoint is None else disjoint)
+    _check_delta(delta, others, disjoint)
     if fits is not None:
         fits = check_count("fits", fits)
-    made = CompositionReport(
-        tuple(kept), None if fits else tuple(counts), fits, others, math.inf, float(delta)
-    )
+    listed = None if fits else tuple(counts)
+    made = CompositionReport(tuple(kept), listed, fits, others, disjoint, math.inf, float(delta))
     epsilon = made.epsilon_at(delta)
     if math.isinf(epsilon):
         raise ValueError(
@@ -486,25 +508,33 @@ def _check_adjacency(reports: Sequence[PrivacyReport]) -> None:
             )
 
 
-def check_others(others: Any) -> dict[str, tuple[float, float]]:
-    if not isinstance(others, Mapping):
-        raise ValueError(f"others={others!r}: must be a mapping of names to (epsilon, delta)")
+def check_pairs(name: str, pairs: Any) -> dict[str, tuple[float, float]]:
+    """Return a mapping of names to (epsilon, delta), as floats."""
+    if not isinstance(pairs, Mapping):
+        raise ValueError(f"{name}={pairs!r}: must be a mapping of names to (epsilon, delta)")
     found = {}
-    for name, pair in others.items():
+    for key, pair in pairs.items():
         ok = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
         # So large that any number of them have a sum.
         if not ok or not 0.0 <= pair[0] <= 1e300 or not 0.0 <= pair[1] < 1.0:
             raise ValueError(
-                f"others[{name!r}]={pair!r}: must be (epsilon, delta), epsilon in [0, 1e300] and "
+                f"{name}[{key!r}]={pair!r}: must be (epsilon, delta), epsilon in [0, 1e300] and "
                 f"delta in [0, 1)"
             )
-        found[str(name)] = (float(pair[0]), float(pair[1]))
+        found[str(key)] = (float(pair[0]), float(pair[1]))
     return found
 
 
-def _check_delta(delta: Any, others: Mapping[str, tuple[float, float]]) -> None:
+def _check_delta(
+    delta: Any,
+    others: Mapping[str, tuple[float, float]],
+    disjoint: Mapping[str, tuple[float, float]],
+) -> None:
     if not _is_number(delta) or not 0.0 < delta < 1.0:
         raise ValueError(f"delta={delta!r}: must be a number in (0, 1)")
     lost = math.fsum(pair[1] for pair in others.values())
     if not delta > lost * (1.0 + 1e-12):
         raise ValueError(f"delta={delta!r}: must exceed the deltas of others, {lost!r} together")
+    for name, pair in disjoint.items():
+        if delta < pair[1]:
+            raise ValueError(f"delta={delta!r}: must be at least that of {name!r}, {pair[1]!r}")

@@ -29,7 +29,7 @@ __all__ = [
     "composition_statement",
     "composition_warnings",
     "parts",
-    "sum_of_epsilons",
+    "plain_sums",
     "summary",
 ]
 
@@ -46,8 +46,13 @@ class Part(NamedTuple):
 
 def composition_statement(total: CompositionReport) -> str:
     """Return the total in one line."""
-    count = total.n_releases + len(total.others)
-    return f"{statement(total)}, total of {count} release{'s' if count > 1 else ''}"
+    fits = f"{total.n_releases} fit{'s' if total.n_releases > 1 else ''}"
+    declared = [fits if total.fits is None else f"at most {fits} of a record"]
+    declared += [f"{name} {pair_name(*pair)}" for name, pair in total.others.items()]
+    declared += [
+        f"on other records {name} {pair_name(*pair)}" for name, pair in total.disjoint.items()
+    ]
+    return f"{statement(total)}; declared: {', '.join(declared)}"
 
 
 def composition_alarms(total: CompositionReport) -> tuple[str, ...]:
@@ -94,15 +99,18 @@ def parts(total: CompositionReport) -> tuple[Part, ...]:
     return tuple(key._replace(fits=count) for key, count in alike.items())
 
 
-def sum_of_epsilons(total: CompositionReport) -> float:
-    """Return what basic composition gives for epsilon."""
-    epsilons = [float(report.epsilon) for report in total.reports]
-    if total.fits is not None:
-        basic = total.fits * max(epsilons)
-    else:
-        assert total.counts is not None
-        basic = sum(n * epsilon for n, epsilon in zip(total.counts, epsilons, strict=True))
-    return basic + sum(epsilon for epsilon, _ in total.others.values())
+def plain_sums(total: CompositionReport) -> str:
+    """Return what basic composition gives."""
+    sums = []
+    for i, attribute in enumerate(("epsilon", "delta")):
+        values = [float(getattr(report, attribute)) for report in total.reports]
+        if total.fits is not None:
+            basic = total.fits * max(values)
+        else:
+            assert total.counts is not None
+            basic = sum(n * value for n, value in zip(total.counts, values, strict=True))
+        sums.append(basic + sum(pair[i] for pair in total.others.values()))
+    return f"epsilon = {number(sums[0])}, delta = {number(sums[1])}"
 
 
 def summary(total: CompositionReport) -> str:
@@ -116,8 +124,9 @@ def summary(total: CompositionReport) -> str:
         lines += row("fits", f"{part.fits} x {text}") if part.fits else row("", text)
     for name, (epsilon, delta) in total.others.items():
         lines += row("other", f"{name} {pair_name(epsilon, delta)}, as declared")
-    basic = number(sum_of_epsilons(total))
-    lines += row("their sum", f"epsilon = {basic}, by basic composition")
+    for name, pair in total.disjoint.items():
+        lines += row("other", f"{name} {pair_name(*pair)}, on other records, as declared")
+    lines += row("compare", f"plain sums would be {plain_sums(total)}")
     for text in composition_warnings(total):
         lines += row("warnings", f"! {text}")
     lines += row("not covered", "what is not listed here: other fits, scores, plots of records")

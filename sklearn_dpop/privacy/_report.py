@@ -818,7 +818,12 @@ class PrivacyReport:
         data = _thaw(data)
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != SCHEMA:
-            raise ValueError(f"schema={schema!r}: must be {SCHEMA!r}; this is no privacy report")
+            hint = (
+                "; a total is read by CompositionReport"
+                if schema == "sklearn_dpop.composition_report"
+                else "; this is no privacy report"
+            )
+            raise ValueError(f"schema={schema!r}: must be {SCHEMA!r}{hint}")
         version = data.get("schema_version")
         if isinstance(version, bool) or version != SCHEMA_VERSION:
             raise ValueError(

@@ -234,13 +234,13 @@ def verify_composition(total: CompositionReport, *, draw_again: bool = True) -> 
             failures = "; ".join(f"{check.name}: {check.detail}" for check in part.failures)
             detail = f"{part.statement}: {failures}"
         checks.append(Check(f"reports[{i}]", bool(part), detail=detail))
-    seeded = [i for i, report in enumerate(total.reports) if report.seeded]
-    named = ", ".join(f"reports[{i}]" for i in seeded)
+    seeded = [f"reports[{i}]" for i, report in enumerate(total.reports) if report.seeded]
     checks.append(
         Check(
             "noise",
             not seeded,
-            detail=f"random_state was given in {named}: the noise may be that of another fit"
+            detail=f"random_state was given in {', '.join(seeded)}: the noise may be that of "
+            f"another fit"
             if seeded
             else "no report names a seed, by which noise could be used twice",
         )
@@ -281,17 +281,19 @@ def verify_composition(total: CompositionReport, *, draw_again: bool = True) -> 
     unchecked = dict.fromkeys(
         text for part in parts for text in part.not_checked if not text.startswith(_NOTHING_ELSE)
     )
+    named = " and what is named here" if total.others or total.disjoint else ""
     items = [
         "these are all releases that used a record"
         if total.fits is None
         else f"no record took part in more than {total.fits} fits, each with the guarantee of one "
         f"of the reports",
-        f"{_NOTHING_ELSE} than these fits{' and what is named here' if total.others else ''}",
+        f"{_NOTHING_ELSE} than these fits{named}",
         "how many releases there are, and their guarantees, did not depend on their outcomes",
         *(
             f"{name} has {pair_name(*pair)}: the author's statement"
-            for name, pair in total.others.items()
+            for name, pair in (*total.others.items(), *total.disjoint.items())
         ),
+        *(f"{name} used no record of the fits" for name in total.disjoint),
         *unchecked,
     ]
     return Verification(

@@ -325,6 +325,8 @@ def test_counts_are_part_of_the_total(plans):
         (lambda d: d["others"].update(winner=[10**400, 0.0]), "others"),
         (lambda d: d.update(delta=1.0), "delta=1.0"),
         (lambda d: d.update(others=[]), "others"),
+        (lambda d: d.update(disjoint={"a": [1.0]}), r"disjoint\['a'\]"),
+        (lambda d: d.pop("disjoint"), "disjoint: missing"),
         (lambda d: d.update(reports={}), "reports: must be an array"),
         (lambda d: d.update(reports=[]), "at least one"),
         (lambda d: d["reports"][1].pop("seeded"), r"reports\[1\]: seeded"),
@@ -354,10 +356,12 @@ def test_print_says_what_counts(plans, total):
     assert max(map(len, text.splitlines())) <= 88
     for part in ("zero-out", "at most 9", "winner (epsilon = 0.1, delta = 1e-07)", "500 records"):
         assert part in " ".join(text.split())
-    assert "epsilon = 2.8, by basic composition" in text  # 9 x 0.3 + 0.1
+    assert (
+        "plain sums would be epsilon = 2.8, delta = 1e-06" in text
+    )  # 9 x (0.3, 1e-7) and the winner
     listed = str(compose_reports([plans[0]] * 3 + [plans[1]], delta=1e-5))
     assert "3 x ObjPertGDLogisticRegression" in listed
-    assert "epsilon = 1.2, by basic composition" in listed
+    assert "plain sums would be epsilon = 1.2, delta = 4e-07" in listed
     other = compose_reports(plans, delta=1e-5, others={"a": (0.12345649, 0.0)})
     for text in (
         str(other),
@@ -515,7 +519,7 @@ def test_html_has_the_parts_and_nothing_foreign(plans, form):
         "at most 9 fits",
         "500 records",
         "(ε = 0.1, δ = 1e-07), as declared",
-        "would be 2.8",
+        "would be ε = 2.8, δ = 1e-06",
         "no record took part in more than 9 fits".capitalize(),
         "total.verify()",
     ):
@@ -545,3 +549,65 @@ def test_no_monte_carlo_bound_of_many_plans_may_fail():
     assert all_three == pytest.approx(one + sum(failures), rel=1e-6)
     enough = compose_reports(drawn, delta=1e-3, fits=3)
     assert enough._other[1] == 0.0
+
+
+def test_a_part_on_other_records_counts_by_the_larger_epsilon(plans):
+    alone = compose_reports(plans, delta=1e-5, fits=4)
+    small = compose_reports(plans, delta=1e-5, fits=4, disjoint={"choice": (0.2, 1e-6)})
+    large = compose_reports(plans, delta=1e-5, fits=4, disjoint={"choice": (2.0, 1e-6)})
+    assert small.epsilon == alone.epsilon
+    assert large.epsilon == 2.0
+    assert large.delta(1.99) == 1.0
+    assert large.delta(2.5) == 1e-6  # the fits have less by then
+    assert small.delta(0.4) == alone.delta(0.4)
+    assert large.epsilon(5e-7) == math.inf
+    assert "choice (epsilon = 2, delta = 1e-06), on other records" in " ".join(str(large).split())
+    assert "choice used no record of the fits" in large.verify().not_checked
+    for made in (small, large):
+        assert CompositionReport.from_json(made.to_json()) == made
+        assert made.verify()
+    assert not altered(large, lambda d: d["disjoint"].update(choice=[2.1, 0.0])).verify()
+    with pytest.raises(ValueError, match="must be at least that of 'choice'"):
+        compose_reports(plans, delta=1e-5, fits=4, disjoint={"choice": (0.2, 1e-4)})
+    with pytest.raises(ValueError, match=r"disjoint\['choice'\]=1"):
+        compose_reports(plans, delta=1e-5, fits=4, disjoint={"choice": 1})
+
+
+def test_what_is_declared_stands_at_the_top(plans):
+    others, disjoint = {"winner": (0.1, 0.0)}, {"choice": (0.2, 0.0)}
+    total = compose_reports(plans, delta=1e-5, fits=9, others=others, disjoint=disjoint)
+    expected = (
+        "; declared: at most 9 fits of a record, winner (epsilon = 0.1, delta = 0), on other "
+        "records choice (epsilon = 0.2, delta = 0)"
+    )
+    first = " ".join(str(total.verify()).split("[ok]")[0].split())
+    assert first.endswith(expected)
+    listed = compose_reports([plans[0]] * 2, delta=1e-5).verify().statement
+    assert listed.endswith("; declared: 2 fits")
+
+
+def test_budget_for_plans_that_are_carried_out_once():
+    def plan(epsilon, delta):
+        return [linear_model(epsilon, delta, comparator_norm=w).plan(400, 10) for w in (2, 20)]
+
+    choice = {"choice": (1.0, 0.0)}
+    worst = budget_per_fit(plan, 2, epsilon=1.0, delta=1e-5)
+    found = budget_per_fit(plan, epsilon=1.0, delta=1e-5, disjoint=choice)
+    assert found.total.counts == (1, 1)
+    assert found.total.disjoint == choice
+    assert found.epsilon > worst.epsilon
+    assert found.total.epsilon == 1.0  # that of the choice
+    fits = compose_reports(found.total.reports, delta=1e-5)
+    assert 0.98 < fits.epsilon <= 1.0
+    with pytest.raises(ValueError, match=r"disjoint\['choice'\]"):
+        budget_per_fit(plan, epsilon=0.9, delta=1e-5, disjoint=choice)
+
+
+def test_what_is_no_report_is_named_with_what_is(plans):
+    one = compose_reports(plans[0], delta=1e-5)
+    assert one == compose_reports(plans[:1], delta=1e-5)
+    with pytest.raises(TypeError, match=r"such as model\.privacy_report_") as error:
+        compose_reports([linear_model(comparator_norm=7.0)] * 2, delta=1e-5)
+    assert len(str(error.value)) < 200
+    with pytest.raises(ValueError, match="a total is read by CompositionReport"):
+        PrivacyReport.from_json(one.to_json())
