@@ -38,6 +38,8 @@ _POSITIVE = Interval(Real, 0, None, closed="neither")
 _INSIDE_UNIT = Interval(Real, 0, 1, closed="neither")
 # Entries of X that the steps of a fit may read without a warning: about a minute.
 _MANY_CELLS = 1e11
+# A model whose scores all are below this says next to nothing.
+_FLAT = 0.1
 
 
 class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
@@ -270,7 +272,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
         weights = self._class_weights(classes)
         loss = self._loss()
         certificate = self._calibrate(X.shape, classes, weights, loss)
-        self._warn_of_long_fit(X.shape, certificate)
+        self._warn_of_public_numbers(X.shape, certificate)
         scales = self._row_scales(X)
 
         generator, noise_source = noise_generator(
@@ -379,7 +381,7 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
             n_problems=1 if len(classes) == 2 else len(classes),
         )
 
-    def _warn_of_long_fit(
+    def _warn_of_public_numbers(
         self, shape: tuple[int, int], certificate: ObjectivePerturbationCertificate
     ) -> None:
         cells = float(shape[0]) * shape[1] * certificate.n_iter * certificate.n_problems
@@ -388,6 +390,16 @@ class ObjPertGDLogisticRegression(ClassifierMixin, BaseEstimator):
                 f"n_iter='auto' takes {certificate.n_iter:,} steps, each over all of the "
                 f"{shape[0]:,} records, which may take minutes or hours.  A smaller n_iter has "
                 f"the same guarantee and more regularization",
+                UserWarning,
+                stacklevel=4,
+            )
+        p = certificate.release
+        # Without noise every iterate has a norm of at most L1 zeta / mu, by induction from 0.
+        largest = p.gradient_bound * p.data_norm / p.mu
+        if largest < _FLAT:
+            warnings.warn(
+                f"mu={p.mu:.3g} is so much regularization that no score of the model exceeds "
+                f"{largest:.2g}, noise apart: more steps (n_iter) or a smaller mu are needed",
                 UserWarning,
                 stacklevel=4,
             )

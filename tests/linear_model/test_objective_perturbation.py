@@ -637,3 +637,17 @@ def test_a_long_fit_is_announced(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clone(model).fit(X, y)
+
+
+def test_a_model_that_cannot_say_anything_is_announced():
+    X, y = np.random.default_rng(0).uniform(-0.5, 0.5, (2000, 3)), np.arange(2000) % 2
+    parameters = {"classes": [0, 1], "calibration": "tight", "delta": 1e-5}
+    with pytest.warns(UserWarning, match="so much regularization that no score of the model"):
+        flat = ObjPertGDLogisticRegression(n_iter=3, **parameters).fit(X, y)
+    # Theorem of the message: |w| <= L1 zeta / mu without noise, so scores below L1 zeta^2 / mu.
+    certificate = flat.privacy_report_.certificate
+    largest = certificate.L1 * certificate.release.data_norm**2 / certificate.mu
+    assert largest < 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ObjPertGDLogisticRegression(n_iter=300, **parameters).fit(X, y)
