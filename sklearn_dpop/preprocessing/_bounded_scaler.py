@@ -153,7 +153,9 @@ class BoundedScaler(PublicTransformer):
         """
         self._check_parameters()
         records = self._check_records(X, reset=False)
-        lower, upper = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        bounds = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        # Of one dimension at least: NumPy 1 would round scalars to the precision of X.
+        lower, upper = map(np.atleast_1d, bounds)
         a, b = (end.item() for end in declared_bounds("feature_range", self.feature_range, 1))
         with np.errstate(over="ignore"):  # a warning would tell about the records
             scaled: NDArray[np.floating] = a + (records - lower) / (upper - lower) * (b - a)

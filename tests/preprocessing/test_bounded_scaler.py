@@ -74,6 +74,12 @@ def test_is_a_min_max_scaler_fitted_on_the_public_bounds(feature_range):
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
+def test_bounds_keep_double_precision_for_single_precision_records():
+    X = np.array([[-1.0], [0.0], [1.0]], np.float32)
+    scaled = BoundedScaler((-1e-90, 0.0), feature_range=(0, 1)).transform(X)
+    np.testing.assert_array_equal(scaled.ravel(), [0.0, 1.0, 1.0])
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     values=st.lists(finite, min_size=2, max_size=8),
