@@ -58,6 +58,10 @@ def _divergence_is_certified(bound: str, loss: LossConstants) -> None:
         )
 
 
+def _log_delta(bound: str) -> Callable[..., NDArray[np.float64]]:
+    return log_delta_one_sided if bound == "one-sided" else log_delta_theorem_c13
+
+
 def log_delta_at_radius(
     p: PerturbedGradientDescent, r: float, epsilon: float, bound: str
 ) -> tuple[float, FiniteIteration | None]:
@@ -65,8 +69,7 @@ def log_delta_at_radius(
     finite = finite_iteration(p, r)
     if finite is None:
         return 0.0, None
-    evaluate = log_delta_one_sided if bound == "one-sided" else log_delta_theorem_c13
-    return float(evaluate(p, finite, epsilon)), finite
+    return float(_log_delta(bound)(p, finite, epsilon)), finite
 
 
 def best_radius(
@@ -116,7 +119,7 @@ def log_deltas(
     """
     _divergence_is_certified(bound, p.loss)
     epsilons = np.asarray(epsilons, dtype=float)
-    evaluate = log_delta_one_sided if bound == "one-sided" else log_delta_theorem_c13
+    evaluate = _log_delta(bound)
     best = np.zeros(epsilons.shape)
     for log_truncation in -np.geomspace(0.5, 740.0, _RADII):
         finite = finite_iteration(p, p.sigma * chi_radius(float(log_truncation), p.d_star))

@@ -11,6 +11,7 @@ from sklearn_dpop.privacy._composition_report import (
     check_count,
     check_pairs,
     compose_reports,
+    sums_of,
 )
 from sklearn_dpop.privacy._report import PrivacyReport
 
@@ -101,7 +102,7 @@ def budget_per_fit(
             raise ValueError(
                 f"disjoint[{name!r}]={pair!r}: must be within epsilon={epsilon!r}, delta={delta!r}"
             )
-    spent = [math.fsum(pair[i] for pair in others.values()) for i in (0, 1)]
+    spent = sums_of(others)
     left = epsilon - spent[0]
     if left <= 0.0 or spent[1] >= delta:
         raise ValueError(
@@ -116,7 +117,7 @@ def budget_per_fit(
     delta_fit = _three_digits((delta - spent[1]) / (2 * count if count > 1 else 1))
     # Basic composition allows left / count, up to the roundings.
     low, high = 0.9 * left / count, left
-    best: tuple[float, list[PrivacyReport]] | None = None
+    best: tuple[float, list[PrivacyReport], CompositionReport] | None = None
     trial = left / math.sqrt(count) / 1.5 if count > 1 else 0.999 * left
     tried = set()
     for _ in range(_MOST_TRIALS):
@@ -129,7 +130,7 @@ def budget_per_fit(
         used = float(found.epsilon) - spent[0]
         if found.epsilon <= epsilon:
             if best is None or trial > best[0]:
-                best = (trial, planned)
+                best = (trial, planned, found)
             if used >= (1.0 - _CLOSE) * left or trial >= 0.995 * high:
                 break
             low = trial
@@ -145,8 +146,10 @@ def budget_per_fit(
         raise ValueError(
             f"epsilon={epsilon!r}: no budget for {count} fits was found whose total is within it"
         )
-    total = compose_reports(best[1], delta=delta, fits=fits, others=others, disjoint=disjoint)
-    return FitBudget(best[0], delta_fit, total)
+    per_fit, planned, total = best
+    if disjoint:
+        total = compose_reports(planned, delta=delta, fits=fits, others=others, disjoint=disjoint)
+    return FitBudget(per_fit, delta_fit, total)
 
 
 def _three_digits(value: float) -> float:

@@ -22,15 +22,20 @@ from sklearn_dpop.privacy._composition import (
     compose_profile,
     compose_profiles,
 )
-from sklearn_dpop.privacy._report import Certificate, PrivacyReport, ProfileEnd, read_json
+from sklearn_dpop.privacy._report import (
+    COMPOSITION_SCHEMA,
+    Certificate,
+    PrivacyReport,
+    ProfileEnd,
+    read_json,
+)
 from sklearn_dpop.privacy.accounting import CorrelatedNoiseCertificate
 
 if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
-__all__ = ["CompositionReport", "check_count", "check_pairs", "compose_reports"]
+__all__ = ["CompositionReport", "check_count", "check_pairs", "compose_reports", "sums_of"]
 
-SCHEMA = "sklearn_dpop.composition_report"
 SCHEMA_VERSION = 1
 _KEYS = (
     "schema", "schema_version", "epsilon", "delta", "fits", "counts", "others", "disjoint",
@@ -117,7 +122,7 @@ class CompositionReport:
     @cached_property
     def _other(self) -> tuple[float, float]:
         """What is added to the composed fits, rounded up: `others`, and failing bounds."""
-        sums = [math.fsum(pair[i] for pair in self.others.values()) for i in (0, 1)]
+        sums = sums_of(self.others)
         if self.fits is not None:
             # Which of the plans are carried out may depend on earlier releases, so that no Monte
             # Carlo bound may fail; the curves charge for as many failures as there are fits.
@@ -127,7 +132,7 @@ class CompositionReport:
                 if isinstance(certificate, CorrelatedNoiseCertificate) and certificate.n_draws
             ]
             if len(failures) > self.fits:
-                sums[1] += math.fsum(failures)
+                sums = sums[0], sums[1] + math.fsum(failures)
         epsilon, delta = (math.nextafter(x, math.inf) if x else 0.0 for x in sums)
         return epsilon, delta
 
@@ -248,7 +253,7 @@ class CompositionReport:
         dict
         """
         return {
-            "schema": SCHEMA,
+            "schema": COMPOSITION_SCHEMA,
             "schema_version": SCHEMA_VERSION,
             "epsilon": self.stated_epsilon,
             "delta": self.stated_delta,
@@ -288,9 +293,9 @@ class CompositionReport:
         ValueError
             If the data are not those of such a report.  The message names the key.
         """
-        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+        if not isinstance(data, Mapping) or data.get("schema") != COMPOSITION_SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else None
-            raise ValueError(f"schema={found!r}: must be {SCHEMA!r}")
+            raise ValueError(f"schema={found!r}: must be {COMPOSITION_SCHEMA!r}")
         if set(data) != set(_KEYS):
             odd = sorted(set(data) ^ set(_KEYS))
             raise ValueError(f"{odd[0]}: missing or unknown key")
@@ -344,10 +349,7 @@ class CompositionReport:
         TypeError
             If `text` is neither.
         """
-        try:
-            return cls.from_dict(read_json(text))
-        except RecursionError:
-            raise ValueError("nested too deeply for a report") from None
+        return read_json(text, cls.from_dict)
 
 
 def compose_reports(
@@ -485,7 +487,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def sums_of(pairs: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Return the sums of the epsilons and of the deltas."""
+    return math.fsum(e for e, _ in pairs.values()), math.fsum(d for _, d in pairs.values())
+
+
 def check_count(name: str, value: Any) -> int:
+    """Return a number of fits as an int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 1e9:
         raise ValueError(f"{name}={value!r}: must be an integer from 1 to 1e9")
     return int(value)
@@ -532,7 +540,7 @@ def _check_delta(
 ) -> None:
     if not _is_number(delta) or not 0.0 < delta < 1.0:
         raise ValueError(f"delta={delta!r}: must be a number in (0, 1)")
-    lost = math.fsum(pair[1] for pair in others.values())
+    _, lost = sums_of(others)
     if not delta > lost * (1.0 + 1e-12):
         raise ValueError(f"delta={delta!r}: must exceed the deltas of others, {lost!r} together")
     for name, pair in disjoint.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from importlib import metadata
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sklearn_dpop.privacy._verify import Verification
 
 __all__ = [
+    "COMPOSITION_SCHEMA",
     "ONE_FIT",
     "PLANNED",
     "Certificate",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 SCHEMA = "sklearn_dpop.privacy_report"
+COMPOSITION_SCHEMA = "sklearn_dpop.composition_report"
 SCHEMA_VERSION = 1
 # The assumption of every fit, which a total takes care of.
 ONE_FIT = "this is the guarantee of one fit: other fits on the same records add to it"
@@ -50,6 +52,7 @@ _HOW_TO_READ_A_FILE = "to read a file: PrivacyReport.from_json(Path('report.json
 _PACKAGES = ("sklearn-dpop", "numpy", "scipy", "scikit-learn", "randomgen")
 # What only some mechanisms compute with; named in their reports if it is installed.
 _OPTIONAL_PACKAGES = {"correlated-noise-gd": ("dp-accounting", "skorch", "torch")}
+_Made = TypeVar("_Made")
 _NON_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
@@ -449,13 +452,15 @@ def _finite_literal(literal: str) -> float:
     return value
 
 
-def read_json(text: str | bytes) -> Any:
-    """Return the data of strict JSON text.
+def read_json(text: str | bytes, make: Callable[[Any], _Made]) -> _Made:
+    """Return what is made of the data of strict JSON text.
 
     Parameters
     ----------
     text : str or bytes
         UTF-8 if bytes.
+    make : callable
+        Of the data; what it raises is raised.
 
     Raises
     ------
@@ -472,13 +477,14 @@ def read_json(text: str | bytes) -> Any:
     if len(text) > _MAX_JSON:
         raise ValueError(f"{len(text)} characters: more than the {_MAX_JSON} of any report")
     try:
-        return json.loads(
+        data = json.loads(
             text,
             object_pairs_hook=_no_duplicates,
             parse_constant=_reject_constant,
             parse_float=_finite_literal,
             parse_int=_integer_literal,
         )
+        return make(data)
     except json.JSONDecodeError as error:
         if isinstance(text, str) and not text.lstrip().startswith("{"):  # the name of a file?
             raise json.JSONDecodeError(
@@ -488,7 +494,7 @@ def read_json(text: str | bytes) -> Any:
                 error.pos,
             ) from None
         raise
-    except RecursionError:
+    except RecursionError:  # in parsing, or in what is made of data nested less deeply
         raise ValueError("nested too deeply for a report") from None
 
 
@@ -820,7 +826,7 @@ class PrivacyReport:
         if schema != SCHEMA:
             hint = (
                 "; a total is read by CompositionReport"
-                if schema == "sklearn_dpop.composition_report"
+                if schema == COMPOSITION_SCHEMA
                 else "; this is no privacy report"
             )
             raise ValueError(f"schema={schema!r}: must be {SCHEMA!r}{hint}")
@@ -894,10 +900,7 @@ class PrivacyReport:
         TypeError
             If `text` is neither.
         """
-        try:
-            return cls.from_dict(read_json(text))
-        except RecursionError:
-            raise ValueError("nested too deeply for a report") from None
+        return read_json(text, cls.from_dict)
 
 
 _TOP_LEVEL = (
