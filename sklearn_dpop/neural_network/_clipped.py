@@ -232,14 +232,13 @@ def add_clipped_sum_(
         layers = _trained(model)
         if max_grad_norm < math.inf:
             norms = _gradient_norms(layers, rows, features, deltas)
-            factors = (max_grad_norm / (1 + _margin(layers)) / norms).clamp_(max=1)
+            factors = norms.reciprocal_().mul_(max_grad_norm / (1 + _margin(layers))).clamp_(max=1)
             if mask is not None:
                 factors *= mask
             deltas = [_scaled(delta, factors) for delta in deltas]
             # A delta of zero times a feature that is not a number would not be zero.
-            broken = norms.isfinite().logical_not_().unsqueeze(1)
             for phi in features[1:]:
-                phi.masked_fill_(broken, 0.0)
+                phi.nan_to_num_(0.0, 0.0, 0.0)
         elif mask is not None:
             deltas = [delta * mask.unsqueeze(1) for delta in deltas]
         for layer, phi, delta, target in zip(layers, features, deltas, targets, strict=True):
@@ -402,6 +401,13 @@ def _squared_norms(rows: Tensor) -> Tensor:
     return norms.square_()
 
 
+def _squared_norms_of_hidden(rows: Tensor) -> Tensor:
+    # Features are at most 1 in size, so squares in their own precision cannot overflow, and what
+    # is lost where they underflow is added.  Half the time that double precision takes.
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double().square_()
+    return norms.add_(2 * rows.shape[1] * torch.finfo(rows.dtype).tiny)
+
+
 def _gradient_norms(
     layers: Sequence[SplineLayer],
     rows: Rows,
@@ -409,7 +415,7 @@ def _gradient_norms(
     deltas: Sequence[Tensor],
 ) -> Tensor:
     # The first layer is always trained; the norms of its features are known.
-    of_features = [rows.squared_norms, *map(_squared_norms, features[1:])]
+    of_features = [rows.squared_norms, *map(_squared_norms_of_hidden, features[1:])]
     total = torch.zeros_like(rows.squared_norms)
     for layer, of_phi, delta in zip(layers, of_features, deltas, strict=True):
         total.addcmul_(_squared_norms(delta), of_phi, value=layer.scale**2)
@@ -420,7 +426,9 @@ def _margin(layers: Sequence[SplineLayer]) -> float:
     """Relative margin by which clipping factors are lowered.
 
     The norm is summed in double precision: its relative error is below
-    ``(terms + 8) 2^-53`` with as many terms as a layer has features and outputs.  The product
+    ``(terms + 8) 2^-53`` with as many terms as a layer has features and outputs; but that of the
+    features after the first layer in their own, which adds less than ``(terms + 3) eps / 4``,
+    of which twice is taken.  The product
     of factor and delta, that with phi and that with the scale are each rounded in the weights'
     precision, and so is the scale: relative error ``eps / 2`` each, ``2 eps`` together.  The
     other ``6 eps`` are for features that are computed again for each batch: splines have the
@@ -430,8 +438,9 @@ def _margin(layers: Sequence[SplineLayer]) -> float:
     roundoff ``2^-8``), the contribution can grow by ``2^-7``; twice that is allowed for.
     """
     terms = max(layer.n_features + layer.out_features for layer in layers) + len(layers)
+    hidden = max((layer.n_features + 3 for layer in layers[1:]), default=0)
     dtype = layers[0].weight.dtype
-    margin: float = 8 * torch.finfo(dtype).eps + (terms + 8) * 2.0**-53
+    margin: float = (8 + hidden / 2) * torch.finfo(dtype).eps + (terms + 8) * 2.0**-53
     return margin + 2.0**-6 if dtype == torch.float32 and _rounds_products() else margin
 
 
