@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "FILL_GAPS",
+    "bounds_of_columns",
     "declared_bounds",
     "declared_classes",
     "planned_classes",
@@ -76,6 +77,27 @@ def declared_bounds(
             f"{name} must be finite with lower < upper. "
             f"Got lower={low} and upper={high}{where}.{_of_pairs(name, value, n_columns)}"
         )
+    return lower, upper
+
+
+def bounds_of_columns(
+    name: str, value: Any, n_columns: int, names: Sequence[str] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of a pair, as `declared_bounds`, or of a mapping from column to pair."""
+    if not isinstance(value, Mapping):
+        return declared_bounds(name, value, n_columns)
+    if names is None:
+        raise ValueError(
+            f"{name} is a mapping, which needs X to be a data frame whose column names are "
+            f"strings. Otherwise pass a pair (lower, upper) of numbers or arrays."
+        )
+    missing = [str(column) for column in names if column not in value]
+    if missing:
+        raise ValueError(
+            f"{name} must name every column of X, and there is no default. Missing: {missing}."
+        )
+    pairs = [declared_bounds(f"{name}[{str(column)!r}]", value[column], 1) for column in names]
+    lower, upper = (np.array([end.item() for end in ends]) for ends in zip(*pairs, strict=True))
     return lower, upper
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +27,13 @@ from skorch.dataset import Dataset  # type: ignore[import-untyped, import-not-fo
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sklearn_dpop._inputs import declared_classes, planned_classes, planned_shape, speechless
+from sklearn_dpop._inputs import (
+    bounds_of_columns,
+    declared_classes,
+    planned_classes,
+    planned_shape,
+    speechless,
+)
 from sklearn_dpop.exceptions import PrivacyLeakWarning
 from sklearn_dpop.factorization import Strategy
 from sklearn_dpop.privacy._report import (
@@ -110,6 +116,8 @@ def _refused(name: str, reason: str) -> Any:
     return property(refuse)
 
 
+_Bounds: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 _OUTSIDE = "it would train outside the schedule that the guarantee is for; use fit"
 
 
@@ -142,9 +150,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     classes : array-like of shape (n_classes,), default=None
         All labels that can occur, declared.  None infers them from y, with a
         :class:`~sklearn_dpop.exceptions.PrivacyLeakWarning`.
-    feature_bounds : pair of floats or of sequences, default=None
-        Public lower and upper bound of the features, for all or for each; values outside are
-        clipped.  None takes the extremes of X, with a PrivacyLeakWarning.
+    feature_bounds : pair of floats or of sequences, or mapping, default=None
+        Public lower and upper bound of the features, for all or for each; for data frames, also
+        a mapping from every column's name to its pair.  Values outside are clipped.  None takes
+        the extremes of X, with a PrivacyLeakWarning.
     adjacency : {"zero-out", "add-remove", "replace-one"}, default="zero-out"
         Neighbouring relation, see :func:`sklearn_dpop.privacy.account`.
     hidden_width : int or sequence of int, default=32
@@ -361,7 +370,9 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         delta: float = 1e-5,
         *,
         classes: ArrayLike | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: tuple[ArrayLike, ArrayLike]
+        | Mapping[str, tuple[float, float]]
+        | None = None,
         adjacency: str = "zero-out",
         hidden_width: int | Sequence[int] = 32,
         n_basis: int = 8,
@@ -683,11 +694,12 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         n_samples, n_features = planned_shape(n_samples, n_features)
         classes = planned_classes(self.classes)
         n_outputs = 1 if len(classes) == 2 else len(classes)
-        bounds = (-1.0, 1.0) if self.feature_bounds is None else self.feature_bounds
+        declared = self._declared_bounds(n_features, planned=True)
+        bounds = (-1.0, 1.0) if declared is None else declared
         # Refuses bad parameters.
         self._make_module(n_features, n_outputs, bounds, torch.Generator(), torch.device("cpu"))
         plan = self._plan(n_samples)
-        public = self._public_inputs(classes, True, plan, self._rate(plan))
+        public = self._public_inputs(classes, True, declared, plan, self._rate(plan))
         return self._report(plan, public | {"n_validation": None}, PLANNED)
 
     def _first(self, X: Any, y: Any, classes: ArrayLike | None) -> _Run:
@@ -719,7 +731,8 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
                 "all epochs on the same records"
             )
         configuration = self._configuration(labels, X.shape, run.plan)
-        if run.configuration != self._identity(configuration, run.plan):
+        bounds = self._declared_bounds(X.shape[1])
+        if run.configuration != self._identity(configuration, bounds, run.plan):
             raise ValueError(
                 "partial_fit: other parameters than in the first call, which planned all epochs"
             )
@@ -820,18 +833,19 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         With `again` the training can tell later whether records are these.
         """
         n_outputs = 1 if len(classes) == 2 else len(classes)
-        bounds = bounds_of(X) if self.feature_bounds is None else self.feature_bounds
+        declared_bounds = self._declared_bounds(X.shape[1])
+        bounds = bounds_of(X) if declared_bounds is None else declared_bounds
         device = device_of(self.device)
         # Refuses bad parameters before anything is drawn.
         self._make_module(X.shape[1], n_outputs, bounds, torch.Generator(), device)
         plan = self._plan(len(X))
         self.lr_ = self._rate(plan)
-        public = self._public_inputs(classes, declared, plan, self.lr_)
+        public = self._public_inputs(classes, declared, declared_bounds, plan, self.lr_)
         public["n_validation"] = None if validation is None else len(validation[0])
         self._warn(plan, public, len(X))
 
         configuration = self._configuration(classes, X.shape, plan)
-        identity = self._identity(configuration, plan)
+        identity = self._identity(configuration, declared_bounds, plan)
         saved = None if self.checkpoint is None else load_checkpoint(self.checkpoint)
         if saved is None:
             keys, source = self._draw_keys(configuration)
@@ -1041,10 +1055,12 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "shape": list(shape),
         }
 
-    def _identity(self, configuration: Mapping[str, Any], plan: Plan) -> str:
+    def _identity(
+        self, configuration: Mapping[str, Any], bounds: _Bounds | None, plan: Plan
+    ) -> str:
         """Return all by which a training that goes on is recognized; repr cuts long arrays."""
         strategy = {} if plan.certificate is None else plan.certificate.public_inputs()["strategy"]
-        return repr((configuration, self._stated_bounds(), strategy))
+        return repr((configuration, _stated(bounds), strategy))
 
     def _optimizer_settings(self) -> dict[str, Any]:
         return {
@@ -1071,13 +1087,18 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     # --- the report ----------------------------------------------------------------------------
 
     def _public_inputs(
-        self, classes: NDArray[Any], declared: bool, plan: Plan, lr: float
+        self,
+        classes: NDArray[Any],
+        declared: bool,
+        bounds: _Bounds | None,
+        plan: Plan,
+        lr: float,
     ) -> dict[str, Any]:
         width = self.hidden_width
         return {
             "classes": [str(label) for label in classes] if declared else "inferred",
             "n_classes": len(classes),
-            "feature_bounds": self._stated_bounds(),
+            "feature_bounds": _stated(bounds),
             "max_grad_norm": float(self.max_grad_norm),
             "expected_batch_size": plan.schedule.expected_batch_size,
             "n_steps": plan.schedule.n_steps,
@@ -1099,10 +1120,20 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "diagnostics": bool(self.diagnostics),
         }
 
-    def _stated_bounds(self) -> Any:
-        if self.feature_bounds is None:
-            return "inferred"
-        return [np.asarray(bound, dtype=float).tolist() for bound in self.feature_bounds]
+    def _declared_bounds(self, n_features: int, *, planned: bool = False) -> _Bounds | None:
+        """Return the ends of the bounds; None if they are not declared."""
+        value = self.feature_bounds
+        if value is None:
+            return None
+        names = vars(self).get("feature_names_in_")
+        if planned:  # without records, a mapping is the only source of names
+            names = list(value) if isinstance(value, Mapping) else None
+            if names is not None and len(names) != n_features:
+                raise ValueError(
+                    f"feature_bounds: names {len(names)} columns, which must be the "
+                    f"n_features={n_features} of the plan"
+                )
+        return bounds_of_columns("feature_bounds", value, n_features, names)
 
     def _warn(self, plan: Plan, public: Mapping[str, Any], n_samples: int) -> None:
         if self.batch_size > n_samples:
@@ -1386,6 +1417,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             hidden_width=width,
             margin=margin,
         )
+
+
+def _stated(bounds: _Bounds | None) -> Any:
+    return "inferred" if bounds is None else [bound.tolist() for bound in bounds]
 
 
 def _refuse(fit_params: Mapping[str, Any]) -> None:

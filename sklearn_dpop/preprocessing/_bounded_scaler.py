@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from sklearn_dpop._inputs import declared_bounds
+from sklearn_dpop._inputs import bounds_of_columns, declared_bounds
 from sklearn_dpop.preprocessing._base import PublicTransformer
 
 __all__ = ["BoundedScaler"]
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 class BoundedScaler(PublicTransformer):
@@ -129,7 +127,7 @@ class BoundedScaler(PublicTransformer):
         """
         self._check_parameters()
         records = self._check_records(X, reset=True)
-        _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        bounds_of_columns("bounds", self.bounds, records.shape[1], self._column_names(X))
         declared_bounds("feature_range", self.feature_range, 1)
         return self
 
@@ -153,7 +151,7 @@ class BoundedScaler(PublicTransformer):
         """
         self._check_parameters()
         records = self._check_records(X, reset=False)
-        bounds = _bounds_of_columns(self.bounds, records.shape[1], self._column_names(X))
+        bounds = bounds_of_columns("bounds", self.bounds, records.shape[1], self._column_names(X))
         # Of one dimension at least: NumPy 1 would round scalars to the precision of X.
         lower, upper = map(np.atleast_1d, bounds)
         a, b = (end.item() for end in declared_bounds("feature_range", self.feature_range, 1))
@@ -171,27 +169,6 @@ class BoundedScaler(PublicTransformer):
             validate_data(fitted, X, skip_check_array=True)
         names: Sequence[str] | None = getattr(fitted, "feature_names_in_", None)
         return names
-
-
-def _bounds_of_columns(
-    bounds: Any, n_features: int, names: Sequence[str] | None
-) -> tuple[FloatArray, FloatArray]:
-    """Return the lower and the upper bounds of the columns, of shape () or (n_features,)."""
-    if not isinstance(bounds, Mapping):
-        return declared_bounds("bounds", bounds, n_features)
-    if names is None:
-        raise ValueError(
-            "bounds is a mapping, which needs X to be a data frame whose column names are "
-            "strings. Otherwise pass a pair (lower, upper) of numbers or arrays."
-        )
-    missing = [str(name) for name in names if name not in bounds]
-    if missing:
-        raise ValueError(
-            f"bounds must name every column of X, and there is no default. Missing: {missing}."
-        )
-    pairs = [declared_bounds(f"bounds[{str(name)!r}]", bounds[name], 1) for name in names]
-    lower, upper = (np.array([end.item() for end in ends]) for ends in zip(*pairs, strict=True))
-    return lower, upper
 
 
 def _inner_range(a: float, b: float, dtype: np.dtype[Any]) -> tuple[np.floating, np.floating]:
