@@ -35,7 +35,7 @@ from sklearn_dpop._inputs import (
     speechless,
 )
 from sklearn_dpop.exceptions import PrivacyLeakWarning
-from sklearn_dpop.factorization import Strategy
+from sklearn_dpop.factorization import PrefixSum, Strategy
 from sklearn_dpop.privacy._report import (
     ONE_FIT,
     PLANNED,
@@ -1326,6 +1326,10 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
     def plot_edges(self, feature: int | str, ax: Any = None) -> Any:
         """Draw the learned functions of a feature, and its effect on the logits.
 
+        After plain SGD, without callbacks, a band shows where 95% of the effects would lie of a
+        feature of which nothing was learned: what the random initial weights and the noise do by
+        themselves, to first order.  What lies inside says nothing about the data.
+
         Parameters
         ----------
         feature : int or str
@@ -1360,7 +1364,21 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             raise ValueError(f"feature={feature!r}: must be an index from 0 to {last}, {named}")
         name = names[index] if isinstance(names[index], str) else f"feature {index}"
         labels = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
-        return plot_edges(self.module_, index, name, [str(label) for label in labels], ax)
+        return plot_edges(
+            self.module_, index, name, [str(label) for label in labels], ax, self._weight_noise()
+        )
+
+    def _weight_noise(self) -> float | None:
+        """Return the standard deviation of the noise in a weight; None where it is not known."""
+        public = self.privacy_report_.public_inputs
+        if public["optimizer"] != "SGD" or public["optimizer_params"] or self.callbacks_:
+            return None  # steps of other lengths than lr
+        if not self.noise_multiplier_:
+            return 0.0
+        energies = PrefixSum(self.n_steps_).row_energies(self.strategy_)
+        spread = energies[self.history_[-1]["step"] - 1] ** 0.5
+        step = public["lr"] * public["max_grad_norm"] / public["expected_batch_size"]
+        return float(step * self.noise_multiplier_ * spread)
 
     def optimization_risk_terms(
         self, *, margin: float = 1.0, failure_probability: float = 0.01

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ._kan import ACTIVATIONS, KAN
 
-__all__ = ["edge_functions", "effects", "feature_importances", "plot_edges"]
+__all__ = ["chance", "edge_functions", "effects", "feature_importances", "plot_edges"]
 
 _POINTS = 201
 
@@ -72,24 +72,41 @@ def effects(net: KAN, n_points: int = _POINTS) -> Tensor:
     Tensor of shape (n_outputs, n_points, in_features)
         Relative to the mean over the points and, with several classes, over these.
     """
-    first, *others = net.spline_layers
-    act = ACTIVATIONS[net.activation][0]
-
-    def logits(z: Tensor) -> Tensor:
-        for layer in others:
-            z = layer(act(z))
-        return z[0]
-
+    first = net.spline_layers[0]
+    slopes = _slopes(net)
     with torch.no_grad():
         phi, _ = _features(net, n_points)
-        center = first(torch.zeros_like(phi[:1, 0]))
-    slopes = torch.autograd.functional.jacobian(logits, center)[:, 0]
-    with torch.no_grad():
-        if net.n_outputs > 1:
-            slopes = slopes - slopes.mean(0)
         weight = first.scale * torch.einsum("kj,jci->kci", slopes, first.weight)
         found = torch.einsum("gci,kci->kgi", phi, weight)
         return found - found.mean(1, keepdim=True)
+
+
+def chance(net: KAN, weight_noise: float, n_points: int = _POINTS) -> Tensor:
+    """Return the standard deviation of the `effects` of a feature that nothing was learned of.
+
+    The first layer's weights are then their initial values, standard normal, plus noise.  With
+    the slopes ``s_j`` as they are, the effect is normal with standard deviation
+    ``sqrt(1 + weight_noise^2) d^(-1/2) |s| |phi(x) - mean phi|``: the same for all features.
+
+    Parameters
+    ----------
+    net : KAN
+    weight_noise : float
+        Standard deviation of the noise in a weight.
+    n_points : int, default=201
+        Number of equidistant points between the bounds.
+
+    Returns
+    -------
+    Tensor of shape (n_outputs, n_points)
+    """
+    with torch.no_grad():
+        phi = _features(net, n_points)[0][:, :, 0]
+        spread = torch.linalg.vector_norm(phi - phi.mean(0), dim=1)
+        size = torch.linalg.vector_norm(_slopes(net), dim=1)
+        scale = net.spline_layers[0].scale * (1 + weight_noise**2) ** 0.5
+        deviation: Tensor = scale * size[:, None] * spread
+        return deviation
 
 
 def feature_importances(net: KAN) -> NDArray[np.float64]:
@@ -114,7 +131,14 @@ def feature_importances(net: KAN) -> NDArray[np.float64]:
     return importances
 
 
-def plot_edges(net: KAN, feature: int, name: str, classes: list[str], ax: Any = None) -> Any:
+def plot_edges(
+    net: KAN,
+    feature: int,
+    name: str,
+    classes: list[str],
+    ax: Any = None,
+    weight_noise: float | None = None,
+) -> Any:
     """Draw the edges of a feature, and its effect on the logits.
 
     Parameters
@@ -128,6 +152,8 @@ def plot_edges(net: KAN, feature: int, name: str, classes: list[str], ax: Any = 
         Labels of the logits.
     ax : matplotlib Axes, optional
         Where to draw; None makes a new figure.
+    weight_noise : float, optional
+        Standard deviation of the noise in a weight, for a band of twice `chance`.
 
     Returns
     -------
@@ -150,11 +176,39 @@ def plot_edges(net: KAN, feature: int, name: str, classes: list[str], ax: Any = 
     edges = edges - edges.mean(axis=1, keepdims=True)
     lines = ax.plot(x, edges.T, color="0.8", linewidth=0.8)
     lines[0].set_label("edges to the hidden units")
-    for effect, label in zip(effects(net)[:, :, feature].cpu().numpy(), classes, strict=True):
-        ax.plot(x, effect, linewidth=2, label=f"effect on the logit of {label}")
+    curves = [
+        ax.plot(x, effect, linewidth=2, label=f"effect on the logit of {label}")[0]
+        for effect, label in zip(effects(net)[:, :, feature].cpu().numpy(), classes, strict=True)
+    ]
+    if weight_noise is not None:
+        bands = 2 * chance(net, weight_noise).cpu().numpy()
+        labels = ["95% of effects where nothing was learned", *[None] * len(bands)]
+        for curve, band, label in zip(curves, bands, labels, strict=False):
+            ax.fill_between(x, -band, band, color=curve.get_color(), alpha=0.15, label=label)
     ax.set(xlabel=name, ylabel="deviation from the mean")
     ax.legend()
     return ax
+
+
+def _slopes(net: KAN) -> Tensor:
+    """Slopes of the logits in the first layer's outputs, at the centre of the bounds.
+
+    With several classes, relative to the mean over these; of shape (n_outputs, hidden_width).
+    """
+    first, *others = net.spline_layers
+    act = ACTIVATIONS[net.activation][0]
+
+    def logits(z: Tensor) -> Tensor:
+        for layer in others:
+            z = layer(act(z))
+        return z[0]
+
+    with torch.no_grad():
+        center = first(
+            torch.zeros(1, net.in_features, dtype=first.weight.dtype, device=first.weight.device)
+        )
+    slopes: Tensor = torch.autograd.functional.jacobian(logits, center)[:, 0]
+    return slopes - slopes.mean(0) if net.n_outputs > 1 else slopes
 
 
 def _features(net: KAN, n_points: int) -> tuple[Tensor, Tensor]:

@@ -9,10 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
+from skorch.callbacks import Callback
+
 from sklearn_dpop import KANClassifierDP
 from sklearn_dpop.factorization import BIFR, BISR, Identity, LambdaCGD
 from sklearn_dpop.neural_network._clipped import FeatureStore, per_record
-from sklearn_dpop.neural_network._inspect import edge_functions, effects, feature_importances
+from sklearn_dpop.neural_network._inspect import (
+    chance,
+    edge_functions,
+    effects,
+    feature_importances,
+)
 from sklearn_dpop.neural_network._kan import KAN
 from sklearn_dpop.neural_network._risk import correlation, gradient_bound, risk_terms
 from sklearn_dpop.neural_network._splines import SplineBasis
@@ -67,6 +74,55 @@ def test_a_constant_edge_has_no_importance():
     importances = feature_importances(net)
     assert importances[1] == pytest.approx(0.0, abs=1e-12)
     assert importances.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_chance_is_the_spread_of_effects_of_random_weights(n_outputs):
+    # With a centred basis the centre of the bounds stays where it is, and so do the slopes.
+    net = network(n_outputs, center_basis=True, base_branch=True)
+    expected = chance(net, weight_noise=0.75, n_points=5)
+    generator = torch.Generator().manual_seed(1)
+    drawn = []
+    with torch.no_grad():
+        for _ in range(2000):
+            net.spline_layers[0].weight.normal_(std=1.25, generator=generator)
+            drawn.append(effects(net, n_points=5))
+    found = torch.stack(drawn).square().mean((0, 3)).sqrt()
+    # 6000 values each: a standard error of 0.9%; false alarm below 1e-4 for all points.
+    assert ((found / expected - 1).abs() < 0.045).all()
+
+
+@pytest.mark.parametrize("strategy", [BIFR(0.5, 3), Identity()], ids=repr)
+@pytest.mark.parametrize("done", [2, 4])
+def test_noise_in_the_weights_of_a_band(data, strategy, done):
+    clf = quick(
+        epsilon=0.05, strategy=strategy, epochs=4, hidden_width=64, lr=0.5, max_grad_norm=0.5,
+        sampling="cyclic",
+    )  # fmt: skip
+    for _ in range(done):
+        clf.partial_fit(*data)
+    steps, n = clf.history_[-1]["step"], clf.n_steps_
+    assert steps == done * n // 4
+    row = np.tril(np.ones((n, n)))[steps - 1] @ np.linalg.inv(strategy.matrix(n))
+    per_step = 0.5 * 0.5 / clf.schedule_.expected_batch_size * clf.noise_multiplier_
+    assert clf._weight_noise() == pytest.approx(per_step * np.linalg.norm(row), rel=1e-9)
+    # So little privacy budget that the weights are initial ones and noise: 3072 of them, a
+    # standard error of 1.3%; false alarm 1e-5.
+    spread = clf.module_.spline_layers[0].weight.std().item()
+    assert spread == pytest.approx((1 + clf._weight_noise() ** 2) ** 0.5, rel=0.057)
+
+
+def test_no_band_where_the_length_of_steps_is_not_known(data):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    short = {"epsilon": 1.0, "epochs": 1, "sampling": "cyclic", "gamma": 0.5}
+    plain = quick(**short).fit(*data)
+    assert len(plain.plot_edges(0).collections) == 1
+    momentum = quick(**short, optimizer__momentum=0.5).fit(*data)
+    with_callback = quick(**short, callbacks=[Callback()]).fit(*data)
+    for clf in (momentum, with_callback):
+        assert clf._weight_noise() is None
+        assert len(clf.plot_edges(0).collections) == 0
 
 
 @pytest.fixture
