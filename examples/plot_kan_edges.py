@@ -49,7 +49,6 @@ from sklearn_dpop import KANClassifierDP
 
 bounds = {"age": (18, 90), "bmi": (12, 50), "sleep": (0, 14), "pressure": (70, 220)}
 bounds["height"] = (130, 220)
-lower, upper = np.transpose([bounds[name] for name in table.columns])
 
 
 def network(epsilon, **parameters):
@@ -58,7 +57,7 @@ def network(epsilon, **parameters):
         epsilon=epsilon,
         delta=1e-6,
         classes=["ill", "well"],
-        feature_bounds=(lower, upper),
+        feature_bounds=bounds,
         batch_size=500,
         sampling="cyclic",  # the default has less noise, but takes some seconds to find it
         **parameters,
@@ -92,8 +91,9 @@ for name, private, without in pairs:
 # -----------
 # Grey: the functions that the connections of a feature have learned.  In colour: the effect on the
 # logit of ``well`` when this feature moves and the others stay at the middle of their bounds.
-# Hardly anybody sleeps less than three hours or more than eleven: what the curve does there means
-# nothing.
+# The band: where 95 in 100 effects would lie of a feature of which nothing was learned, by the
+# random initial weights and the noise alone.  Hardly anybody sleeps less than three hours or more
+# than eleven: what the curve does there means nothing.
 
 import matplotlib.pyplot as plt
 
@@ -111,7 +111,7 @@ plt.show()
 # gradients of those records that the network gets most wrong, and so it is too sure of itself.
 
 grid = {name: np.linspace(*np.quantile(table[name], [0.01, 0.99]), 80) for name in table.columns}
-middle = pd.DataFrame([(lower + upper) / 2] * 80, columns=table.columns)
+middle = pd.DataFrame([{name: sum(bounds[name]) / 2 for name in table.columns}] * 80)
 
 fig, axes = plt.subplots(2, 3, figsize=(8, 5.2), sharey=True, layout="constrained")
 for ax, (name, values) in zip(axes.flat, grid.items(), strict=False):
