@@ -186,7 +186,9 @@ def plot_edges(
         for curve, band, label in zip(curves, bands, labels, strict=False):
             ax.fill_between(x, -band, band, color=curve.get_color(), alpha=0.15, label=label)
     ax.set(xlabel=name, ylabel="deviation from the mean")
-    ax.legend()
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.1 * (len(classes) + 2) * (high - low))  # room for the legend
+    ax.legend(loc="upper center", fontsize="small")
     return ax
 
 
