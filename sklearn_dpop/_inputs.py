@@ -6,13 +6,14 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "FILL_GAPS",
+    "Bounds",
     "bounds_of_columns",
     "declared_bounds",
     "declared_classes",
@@ -21,6 +22,9 @@ __all__ = [
     "speechless",
 ]
 
+
+# Lower and upper ends, each of shape () or (n_columns,).
+Bounds: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 # The usual advice, an imputer, would be fitted on the private records.
 FILL_GAPS = (
@@ -46,10 +50,8 @@ def speechless() -> Iterator[None]:
         raise
 
 
-def declared_bounds(
-    name: str, value: Any, n_columns: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the finite ends of a pair (lower, upper), each of shape () or (n_columns,)."""
+def declared_bounds(name: str, value: Any, n_columns: int) -> Bounds:
+    """Return the finite ends of a pair (lower, upper)."""
     allowed = f"{name} must be a pair (lower, upper) of numbers"
     if n_columns > 1:
         allowed += f", or of arrays of shape ({n_columns},), one number per column"
@@ -82,7 +84,7 @@ def declared_bounds(
 
 def bounds_of_columns(
     name: str, value: Any, n_columns: int, names: Sequence[str] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> Bounds:
     """Return the ends of a pair, as `declared_bounds`, or of a mapping from column to pair."""
     if not isinstance(value, Mapping):
         return declared_bounds(name, value, n_columns)

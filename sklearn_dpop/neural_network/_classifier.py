@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sklearn_dpop._inputs import (
+    Bounds,
     bounds_of_columns,
     declared_classes,
     planned_classes,
@@ -115,8 +116,6 @@ def _refused(name: str, reason: str) -> Any:
 
     return property(refuse)
 
-
-_Bounds: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _OUTSIDE = "it would train outside the schedule that the guarantee is for; use fit"
 
@@ -1056,7 +1055,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         }
 
     def _identity(
-        self, configuration: Mapping[str, Any], bounds: _Bounds | None, plan: Plan
+        self, configuration: Mapping[str, Any], bounds: Bounds | None, plan: Plan
     ) -> str:
         """Return all by which a training that goes on is recognized; repr cuts long arrays."""
         strategy = {} if plan.certificate is None else plan.certificate.public_inputs()["strategy"]
@@ -1090,7 +1089,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         self,
         classes: NDArray[Any],
         declared: bool,
-        bounds: _Bounds | None,
+        bounds: Bounds | None,
         plan: Plan,
         lr: float,
     ) -> dict[str, Any]:
@@ -1120,7 +1119,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
             "diagnostics": bool(self.diagnostics),
         }
 
-    def _declared_bounds(self, n_features: int, *, planned: bool = False) -> _Bounds | None:
+    def _declared_bounds(self, n_features: int, *, planned: bool = False) -> Bounds | None:
         """Return the ends of the bounds; None if they are not declared."""
         value = self.feature_bounds
         if value is None:
@@ -1437,7 +1436,7 @@ class KANClassifierDP(NeuralNetClassifier):  # type: ignore[misc, unused-ignore]
         )
 
 
-def _stated(bounds: _Bounds | None) -> Any:
+def _stated(bounds: Bounds | None) -> Any:
     return "inferred" if bounds is None else [bound.tolist() for bound in bounds]
 
 

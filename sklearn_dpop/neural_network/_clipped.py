@@ -426,12 +426,13 @@ def _margin(layers: Sequence[SplineLayer]) -> float:
     """Relative margin by which clipping factors are lowered.
 
     The norm is summed in double precision: its relative error is below
-    ``(terms + 8) 2^-53`` with as many terms as a layer has features and outputs; but that of the
-    features after the first layer in their own, which adds less than ``(terms + 3) eps / 4``,
-    of which twice is taken.  The product
-    of factor and delta, that with phi and that with the scale are each rounded in the weights'
-    precision, and so is the scale: relative error ``eps / 2`` each, ``2 eps`` together.  The
-    other ``6 eps`` are for features that are computed again for each batch: splines have the
+    ``(terms + 8) 2^-53`` with as many terms as a layer has features and outputs.  Only the norms
+    of the features after the first layer are summed in the weights' precision, which adds less
+    than ``(features + 3) eps / 4``; twice that is allowed for.
+
+    The product of factor and delta, that with phi and that with the scale are each rounded in the
+    weights' precision, and so is the scale: relative error ``eps / 2`` each, ``2 eps`` together.
+    The other ``6 eps`` are for features that are computed again for each batch: splines have the
     same bits as when their norm was taken, silu may differ in the last places.
 
     Where torch may round the factors of float32 products, as far as to bfloat16 (unit

@@ -182,9 +182,11 @@ def plot_edges(
     ]
     if weight_noise is not None:
         bands = 2 * chance(net, weight_noise).cpu().numpy()
-        labels = ["95% of effects where nothing was learned", *[None] * len(bands)]
-        for curve, band, label in zip(curves, bands, labels, strict=False):
-            ax.fill_between(x, -band, band, color=curve.get_color(), alpha=0.15, label=label)
+        shapes = [
+            ax.fill_between(x, -band, band, color=curve.get_color(), alpha=0.15)
+            for curve, band in zip(curves, bands, strict=True)
+        ]
+        shapes[0].set_label("95% of effects where nothing was learned")
     ax.set(xlabel=name, ylabel="deviation from the mean")
     low, high = ax.get_ylim()
     ax.set_ylim(low, high + 0.1 * (len(classes) + 2) * (high - low))  # room for the legend
@@ -206,9 +208,7 @@ def _slopes(net: KAN) -> Tensor:
         return z[0]
 
     with torch.no_grad():
-        center = first(
-            torch.zeros(1, net.in_features, dtype=first.weight.dtype, device=first.weight.device)
-        )
+        center = first(first.weight.new_zeros(1, net.in_features))
     slopes: Tensor = torch.autograd.functional.jacobian(logits, center)[:, 0]
     return slopes - slopes.mean(0) if net.n_outputs > 1 else slopes
 
